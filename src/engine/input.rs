@@ -1,0 +1,275 @@
+//! What can happen to a conversation. Every change of state begins with one of these.
+
+use std::rc::Rc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    error::Result,
+    ids::{CallId, ConnId, Fence, MessageId, RequestId},
+    model::{Finish, ModelError, ModelEvent, ModelRef, Reasoning, ToolChoice, ToolSpec},
+};
+
+/// What is remembered of a socket over hibernation, in its attachment. Never the query: it may carry a token.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnMeta {
+    /// The `_pk` the client chose. A label: two live sockets may share it.
+    #[serde(rename = "p")]
+    pub label: String,
+    /// May change nothing (decision 42).
+    #[serde(rename = "r", default, skip_serializing_if = "std::ops::Not::not")]
+    pub readonly: bool,
+    /// Gets no identity, state and MCP frames.
+    #[serde(rename = "q", default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_protocol: bool,
+}
+
+/// An input of the engine.
+pub enum Input {
+    /// The first of every incarnation: the sockets that survived.
+    Boot(Vec<(ConnId, ConnMeta)>),
+    /// A socket was accepted.
+    Connected(ConnId, ConnMeta),
+    /// A text frame arrived.
+    Frame(ConnId, Box<str>),
+    /// A socket is gone.
+    Disconnected(ConnId),
+    /// The alarm fired.
+    Alarm,
+    /// The application asks for something; the answer goes to the token.
+    Command(Command, Option<ReplyTo>),
+    /// A job reports.
+    Job(Fence, JobEvent),
+    /// A callable answered.
+    Rpc(ConnId, RpcReply),
+    /// A response hook returned.
+    ResponseHookEnded(i64),
+}
+
+/// Names a waiting caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReplyTo(pub u64);
+
+/// What the application may ask for.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Append messages and answer them.
+    SaveMessages {
+        /// UI messages; empty runs on the stored transcript only if `allow_empty`.
+        messages: Vec<Value>,
+        /// Metadata for the reply.
+        metadata: Option<Value>,
+    },
+    /// Let the last assistant message go on.
+    ContinueLastTurn {
+        /// The custom body; the stored one if `None`.
+        body: Option<Value>,
+    },
+    /// Append or upsert messages without a turn.
+    AddMessages {
+        /// UI messages, chained in order.
+        messages: Vec<Value>,
+        /// Replace those that exist.
+        upsert: bool,
+    },
+    /// Forget everything.
+    Clear,
+    /// Set the shared state; from a socket, or from the application.
+    SetState {
+        /// The new state.
+        state: Value,
+        /// The socket that asked, which gets no echo.
+        source: Option<ConnId>,
+    },
+    /// A client's state was refused by the application's validation.
+    RefuseState {
+        /// The socket that asked.
+        conn: ConnId,
+    },
+    /// Read the shared state.
+    GetState,
+    /// Read the transcript, newest window.
+    GetMessages,
+    /// Stop a request.
+    Abort(RequestId),
+    /// Stop everything that runs or waits.
+    AbortAll,
+    /// Send a frame of the application to every socket.
+    Broadcast(String),
+    /// Send a frame of the application to one socket.
+    SendTo(ConnId, String),
+    /// Close a socket.
+    CloseConn(ConnId, u16, String),
+    /// Emit an application chunk (`data-*`, metadata) into the running turn.
+    Emit(Fence, Value),
+    /// An early result of a running tool.
+    Preliminary(Fence, CallId, Value),
+}
+
+/// What a command is answered with.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// Done.
+    Done,
+    /// A turn ended.
+    Turn(TurnResult),
+    /// The shared state.
+    State(Option<Value>),
+    /// Messages as JSON texts, oldest first.
+    Messages(Vec<String>),
+}
+
+/// How a turn ended, for whoever waited for it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TurnResult {
+    /// The id under which clients saw it; empty if no turn ran.
+    pub request_id: String,
+    /// How it ended.
+    pub status: TurnStatus,
+    /// The text clients were shown, if it failed.
+    pub error: Option<String>,
+    /// The reply as stored.
+    pub message: Option<Value>,
+    /// Whether it extended an earlier message.
+    pub continuation: bool,
+}
+
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TurnStatus {
+    /// With a reply.
+    Completed,
+    /// With an error.
+    Error,
+    /// Nothing of it appears in the transcript.
+    #[default]
+    Skipped,
+    /// Someone stopped it.
+    Aborted,
+}
+
+impl TurnStatus {
+    /// Its name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TurnStatus::Completed => "completed",
+            TurnStatus::Error => "error",
+            TurnStatus::Skipped => "skipped",
+            TurnStatus::Aborted => "aborted",
+        }
+    }
+}
+
+/// What a job of the running turn reports.
+pub enum JobEvent {
+    /// The agent said how the turn is to run.
+    Prepared(Box<Result<Prepared>>),
+    /// One network read of the model's answer.
+    Model(Vec<ModelEvent>),
+    /// The model call ended.
+    ModelEnded(Result<Finish, ModelError>),
+    /// A tool ended.
+    ToolEnded(CallId, ToolOutcome),
+    /// The running tools had their grace after an abort.
+    GraceOver,
+    /// The flush timer.
+    FlushDue,
+    /// The wait before a silent retry is over.
+    RetryDue,
+}
+
+/// How a turn is to run: model, prompt, tools.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// Who answers.
+    pub model: ModelRef,
+    /// The system prompt.
+    pub system: String,
+    /// What may be called, in order.
+    pub tools: Vec<ToolDef>,
+    /// Whether something must be.
+    pub tool_choice: ToolChoice,
+    /// Model calls at most.
+    pub max_steps: u32,
+    /// Tokens of an answer at most.
+    pub max_output: Option<u32>,
+    /// Sampling temperature.
+    pub temperature: Option<f64>,
+    /// Nucleus sampling.
+    pub top_p: Option<f64>,
+    /// How much to think.
+    pub reasoning: Reasoning,
+    /// Metadata of the reply.
+    pub metadata: Option<Value>,
+}
+
+/// A tool as the engine sees it: what the model is told, and who executes it.
+#[derive(Clone, Debug)]
+pub struct ToolDef {
+    /// Name, description, schema.
+    pub spec: ToolSpec,
+    /// Who executes it.
+    pub site: Site,
+    /// Whether a person must agree first.
+    pub needs_approval: bool,
+    /// What a second start would do.
+    pub effect: EffectClass,
+    /// How long it may run.
+    pub timeout_ms: u32,
+}
+
+/// Who executes a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Site {
+    /// This object.
+    Server,
+    /// A connected page.
+    Client,
+}
+
+/// What a second start of a tool would do (`recovery.md` §6.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EffectClass {
+    /// Nothing: run it again.
+    Pure,
+    /// Nothing, with the same key.
+    Keyed,
+    /// Something twice: never started twice.
+    #[default]
+    Once,
+}
+
+/// How a tool ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ToolOutcome {
+    /// With a result.
+    Output(Value),
+    /// With a text for the model.
+    Error(String),
+    /// Beyond help: the turn ends with this text.
+    Fatal(String),
+}
+
+/// What a callable says.
+#[derive(Clone, Debug)]
+pub struct RpcReply {
+    /// The caller's id of the call.
+    pub id: String,
+    /// A piece, the end, or a failure.
+    pub body: RpcBody,
+}
+
+/// A piece, the end, or a failure of a call.
+#[derive(Clone, Debug)]
+pub enum RpcBody {
+    /// One more piece of a stream.
+    Chunk(Value),
+    /// The end, with a value unless there is none.
+    Done(Option<Value>),
+    /// A failure.
+    Error(String),
+}
+
+/// A message of the transcript that a turn begins from, shared between steps.
+pub type History = Vec<(MessageId, Rc<str>)>;

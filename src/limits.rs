@@ -1,0 +1,110 @@
+//! Every number of the crate, with its unit and the reason for its value.
+
+/// Bytes of one text frame from a client. Twice [`WIRE_WINDOW`]: a client posts back what it was sent, escaped once more (decision 41).
+pub const FRAME_IN: usize = 16 * 1024 * 1024;
+/// Bytes of messages in a transcript frame or get-messages, newest first, at least one message (decision 41).
+pub const WIRE_WINDOW: usize = 8 * 1024 * 1024;
+/// Bytes of stored messages held for one model call by default (decision 19).
+pub const HYDRATION: usize = 16 * 1024 * 1024;
+/// Messages in one posted transcript (decision 41).
+pub const POSTED_MESSAGES: usize = 20_000;
+/// Bytes of one new user message (decision 41).
+pub const USER_MESSAGE: usize = 8 * 1024 * 1024;
+/// Nesting of JSON from outside. The parser recurses; a wasm stack does not grow (decision 41).
+pub const JSON_DEPTH: usize = 128;
+/// Bytes of a body in one row. The platform refuses values above 2 MB; half of it leaves room for escapes (decision 41).
+pub const ROW_BODY: usize = 1024 * 1024;
+/// Bytes above which no value is ever bound (I27).
+pub const ROW_MAX: usize = 1_800_000;
+/// Bytes of a request id or message id chosen by a client. Longer ones would bloat every frame of their turn.
+pub const ID: usize = 256;
+/// Bytes of an object's name in a URL (decision 46).
+pub const NAME: usize = 256;
+/// Bytes of the shared state of an object: one row, sent whole at every connect.
+pub const STATE: usize = 1_000_000;
+/// Bytes of the custom body kept for later turns: one row.
+pub const LAST_BODY: usize = 1_000_000;
+/// Turns that may wait behind the running one. More is a flood, not a conversation: each would cost a model call.
+pub const QUEUED_TURNS: usize = 64;
+/// Bytes of the arguments of one tool call; beyond it the model is told, nothing runs.
+pub const TOOL_INPUT: usize = 1024 * 1024;
+/// Bytes of one server tool's output stored whole; beyond it head and tail are kept with a mark (decision 41).
+pub const TOOL_OUTPUT: usize = 8 * 1024 * 1024;
+/// Bytes of a tool's error text that model and clients see (`turns-and-tools.md` §6.3).
+pub const TOOL_ERROR: usize = 8 * 1024;
+/// Bytes of a tool's JSON schema (`turns-and-tools.md` §6.4).
+pub const TOOL_SCHEMA: usize = 64 * 1024;
+/// Nesting of a tool's JSON schema, and of references inside it (`turns-and-tools.md` §6.4).
+pub const SCHEMA_DEPTH: usize = 64;
+/// Bytes of a tool's name, as providers accept them.
+pub const TOOL_NAME: usize = 64;
+/// Milliseconds a server tool may run unless it says otherwise: the longest wait people accept without a sign of life, doubled.
+pub const TOOL_TIMEOUT_MS: u32 = 120_000;
+/// Model calls in one turn by default (the peer's number).
+pub const MAX_STEPS: u32 = 10;
+
+/// Chunks in one stored segment of a stream (decision 41).
+pub const SEGMENT_CHUNKS: usize = 10;
+/// Bytes in one stored segment unless a single chunk is larger (decision 41).
+pub const SEGMENT_BYTES: usize = 256 * 1024;
+/// Milliseconds a chunk may wait for its segment (decision 41).
+pub const SEGMENT_MS: i64 = 5_000;
+/// Segments read at a time for a replay (wire §5.5).
+pub const REPLAY_PAGE: i64 = 10;
+/// Milliseconds between two beats of the alarm while a turn runs; the platform evicts after 70–140 s without an event (`recovery.md` §1.1).
+pub const HEARTBEAT_MS: i64 = 30_000;
+/// Final turns kept for late questions about them (decisions, Names).
+pub const KEPT_TURNS: i64 = 200;
+/// Ended requests whose outcome is remembered for a late ACK (wire §6.3).
+pub const ENDED_MEMORY: usize = 32;
+
+/// Milliseconds to the first event with content; reasoning models are silent for long (decision 39).
+pub const FIRST_EVENT_MS: u32 = 300_000;
+/// Milliseconds between two events with content (decision 39).
+pub const NEXT_EVENT_MS: u32 = 120_000;
+/// Milliseconds of one model call in all (decision 39).
+pub const STEP_MS: u32 = 3_600_000;
+/// Silent retries of a model call that showed nothing yet (decision 34).
+pub const MODEL_RETRIES: u32 = 2;
+/// Milliseconds before the first silent retry; doubled each time (`providers.md` §13.1).
+pub const RETRY_BASE_MS: u32 = 2_000;
+/// Milliseconds a provider's `Retry-After` may keep a turn waiting in memory (`providers.md` §13.1).
+pub const RETRY_IN_MEMORY_MS: u32 = 10_000;
+/// Bytes of one server-sent event (`providers.md` §3).
+pub const SSE_EVENT: usize = 8 * 1024 * 1024;
+/// Bytes of text, reasoning and arguments of one step (`providers.md` §3).
+pub const STEP_TEXT: usize = 16 * 1024 * 1024;
+/// Tool calls in one step (`providers.md` §10.3).
+pub const STEP_CALLS: usize = 128;
+/// Bytes read of an error body; it is read only to find its message (`providers.md` §3).
+pub const ERROR_BODY: usize = 64 * 1024;
+/// Bytes kept of an error body for the log (`providers.md` §13.1).
+pub const ERROR_RAW: usize = 4 * 1024;
+/// Bytes of an error message kept (`providers.md` §13.1).
+pub const ERROR_MESSAGE: usize = 2 * 1024;
+/// Characters of a provider's own message shown to clients (decision 43).
+pub const ERROR_SHOWN: usize = 300;
+/// Bytes of one request to a provider whose own cap is not known (`providers.md` §3).
+pub const REQUEST_BODY: usize = 20 * 1024 * 1024;
+
+/// Milliseconds a hook may take (decision 44).
+pub const HOOK_MS: u32 = 10_000;
+/// Milliseconds `before_turn` may take (decision 44).
+pub const BEFORE_TURN_MS: u32 = 30_000;
+/// Milliseconds `on_chat_response` may take (decision 44).
+pub const CHAT_RESPONSE_MS: u32 = 900_000;
+/// Milliseconds a running tool may go on after an abort before its call is settled without it (`turns-and-tools.md` §14).
+pub const ABORT_GRACE_MS: u32 = 5_000;
+/// Times a hook is started over restarts before its row is given up (`recovery.md` §6.6).
+pub const OUTBOX_CLAIMS: i64 = 3;
+
+/// Tags of a socket (platform).
+pub const TAGS: usize = 10;
+/// Characters of one tag (platform).
+pub const TAG: usize = 256;
+/// Bytes of a socket's attachment (platform: 16,384).
+pub const ATTACHMENT: usize = 16_000;
+/// Bytes of an HTTP body read by the object (decision 41).
+pub const HTTP_BODY: usize = 16 * 1024 * 1024;
+/// RPC calls of one socket that may be unanswered at a time; more is a flood.
+pub const RPC_IN_FLIGHT: usize = 256;

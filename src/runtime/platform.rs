@@ -1,0 +1,162 @@
+//! What the runtime needs from the world: storage, a clock, sockets, the network. The Durable Object and the simulator implement it.
+
+use std::{cell::{Cell, RefCell}, collections::BTreeMap, future::poll_fn, pin::Pin, rc::Rc, task::{Poll, Waker}};
+
+use futures_util::{future::LocalBoxFuture, stream::Stream};
+
+use crate::{
+    engine::{events::Event, input::ConnMeta},
+    error::Result,
+    ids::ConnId,
+    model::codec::WireRequest,
+    store::Sql,
+    time::Millis,
+};
+
+/// A request, as the object's HTTP side and outgoing calls see it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HttpRequest {
+    /// `GET`, `POST`, …
+    pub method: String,
+    /// The whole address.
+    pub url: String,
+    /// Headers, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body, at most [`crate::limits::HTTP_BODY`].
+    pub body: Vec<u8>,
+}
+
+impl HttpRequest {
+    /// The path of the address, without query.
+    pub fn path(&self) -> &str {
+        let after_scheme = self.url.split_once("://").map_or(self.url.as_str(), |(_, rest)| rest);
+        let path = after_scheme.find('/').map_or("/", |i| after_scheme.get(i..).unwrap_or("/"));
+        path.split(['?', '#']).next().unwrap_or("/")
+    }
+
+    /// The first header of this (lower-case) name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+}
+
+/// An answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HttpResponse {
+    /// The status.
+    pub status: u16,
+    /// Headers, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl HttpResponse {
+    /// A text answer.
+    pub fn text(status: u16, text: impl Into<String>) -> Self {
+        Self { status, headers: vec![("content-type".into(), "text/plain; charset=utf-8".into())], body: text.into().into_bytes() }
+    }
+
+    /// A JSON answer from JSON text.
+    pub fn json(status: u16, text: impl Into<String>) -> Self {
+        Self {
+            status,
+            headers: vec![("content-type".into(), "application/json".into()), ("cache-control".into(), "no-store".into())],
+            body: text.into().into_bytes(),
+        }
+    }
+}
+
+/// Bytes as they arrive.
+pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Vec<u8>>>>>;
+
+/// The beginning of a streamed answer and its body.
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// Headers, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body; dropping it releases the connection.
+    pub body: ByteStream,
+}
+
+/// A switch that stops a job. Cloning shares it; tripping twice is tripping once.
+#[derive(Clone, Default)]
+pub struct Cancel(Rc<CancelState>);
+
+#[derive(Default)]
+struct CancelState {
+    tripped: Cell<bool>,
+    wakers: RefCell<BTreeMap<u64, Waker>>,
+    next: Cell<u64>,
+}
+
+impl Cancel {
+    /// A switch that is not tripped.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Trips it and wakes everyone who waits for that.
+    pub fn trip(&self) {
+        self.0.tripped.set(true);
+        let wakers = std::mem::take(&mut *self.0.wakers.borrow_mut());
+        wakers.into_values().for_each(Waker::wake);
+    }
+
+    /// Whether it is tripped.
+    pub fn is_tripped(&self) -> bool {
+        self.0.tripped.get()
+    }
+
+    /// Waits until it is tripped.
+    pub fn tripped(&self) -> impl Future<Output = ()> + 'static + use<> {
+        let state = self.0.clone();
+        let key = state.next.get();
+        state.next.set(key + 1);
+        poll_fn(move |cx| {
+            if state.tripped.get() {
+                return Poll::Ready(());
+            }
+            state.wakers.borrow_mut().insert(key, cx.waker().clone());
+            Poll::Pending
+        })
+    }
+}
+
+/// The world as the runtime sees it. Everything is single-threaded; nothing here blocks.
+pub trait Platform: 'static {
+    /// The database.
+    fn sql(&self) -> &dyn Sql;
+    /// The wall clock.
+    fn now(&self) -> Millis;
+    /// Fresh randomness; asked once an incarnation.
+    fn entropy(&self) -> [u8; 32];
+    /// The object's name, if it was addressed by one.
+    fn name(&self) -> String;
+    /// The sockets that are attached now, in any order.
+    fn sockets(&self) -> Vec<(ConnId, ConnMeta)>;
+    /// Sets the alarm, or clears it with `None`. Acts in the same synchronous stretch as the commit.
+    ///
+    /// # Errors
+    /// The platform refused.
+    fn arm(&self, at: Option<Millis>) -> Result<()>;
+    /// Resolves when everything committed so far is on disk.
+    fn sync(&self) -> LocalBoxFuture<'static, Result<()>>;
+    /// Sends one text frame to each of `to`; a socket that is gone is skipped.
+    fn send(&self, to: &[ConnId], frame: &str);
+    /// Sends one binary frame to one socket.
+    fn send_binary(&self, to: &ConnId, frame: &[u8]);
+    /// Closes a socket.
+    fn close(&self, conn: &ConnId, code: u16, reason: &str);
+    /// Rewrites what is remembered of a socket over hibernation.
+    fn attach(&self, conn: &ConnId, meta: &ConnMeta);
+    /// Sends a provider's request; `cancel` aborts it.
+    fn fetch(&self, request: WireRequest, cancel: Cancel) -> LocalBoxFuture<'static, Result<Answer>>;
+    /// Waits.
+    fn sleep(&self, ms: u32) -> LocalBoxFuture<'static, ()>;
+    /// Runs a job in the background until it ends or the object dies.
+    fn spawn(&self, job: LocalBoxFuture<'static, ()>);
+    /// Writes one event to the log.
+    fn emit(&self, event: &Event);
+}

@@ -1,0 +1,77 @@
+// One runtime process: reads a job from its arguments, serves the built worker in workerd, prints its address as
+// one JSON line and lives until its standard input closes. It never builds anything and never touches an account.
+//
+// It leads a process group of its own, so that a test can end the runtime the hard way (SIGKILL of the group) and
+// start it again on the same state.
+
+import { builtinModules, createRequire } from "node:module";
+import { basename, dirname, resolve } from "node:path";
+import { build } from "esbuild";
+import { Log, LogLevel, Miniflare, convertV4MiniflareOptions } from "miniflare";
+
+process.env.WRANGLER_SEND_METRICS = "false";
+const { unstable_getMiniflareWorkerOptions: workerOptionsOf } = createRequire(import.meta.url)("wrangler");
+
+const job = JSON.parse(process.argv[2]);
+const { workerOptions, main } = workerOptionsOf(job.config);
+
+// The rules by which wrangler picks up extra modules are replaced by the bundle below; the binding to hosted models
+// needs a login, and every test names a model of its own.
+delete workerOptions.modulesRules;
+delete workerOptions.ai;
+if (job.assets === false) delete workerOptions.assets;
+
+const runtime = new Miniflare(
+  convertV4MiniflareOptions({
+    log: new Log(LogLevel.WARN),
+    cf: false,
+    host: "127.0.0.1",
+    port: job.port,
+    resourcePersistencePath: job.state,
+    workers: [
+      {
+        ...workerOptions,
+        name: workerOptions.name ?? "worker",
+        modules: await bundle(resolve(dirname(job.config), main)),
+        bindings: { ...workerOptions.bindings, ...job.vars },
+      },
+    ],
+  }),
+);
+
+const url = await runtime.ready;
+process.stdout.write(`${JSON.stringify({ ready: url.href })}\n`);
+
+process.stdin.resume();
+process.stdin.on("end", async () => {
+  await runtime.dispose();
+  process.exit(0);
+});
+
+/** The module graph below `entry` as wrangler would upload it: one script and the WebAssembly beside it. */
+async function bundle(entry) {
+  const outdir = dirname(entry);
+  const { outputFiles } = await build({
+    entryPoints: [entry],
+    outdir,
+    bundle: true,
+    write: false,
+    format: "esm",
+    target: "es2022",
+    conditions: ["workerd", "worker", "browser"],
+    external: ["cloudflare:*", "node:*", ...builtinModules],
+    loader: { ".wasm": "copy" },
+    assetNames: "[name]",
+    outExtension: { ".js": ".mjs" },
+    logLevel: "error",
+  });
+  const scriptFirst = [...outputFiles].sort((a, b) => Number(b.path.endsWith(".mjs")) - Number(a.path.endsWith(".mjs")));
+  return scriptFirst.map(({ path, contents, text }) => {
+    const isScript = path.endsWith(".mjs");
+    return {
+      type: isScript ? "ESModule" : "CompiledWasm",
+      path: basename(path),
+      contents: isScript ? text : contents,
+    };
+  });
+}
