@@ -8,7 +8,7 @@ const REQUEST_FIELDS = new Set([
 const MESSAGE_FIELDS = {
   system: ["role", "content"],
   user: ["role", "content", "name"],
-  assistant: ["role", "content", "tool_calls", "reasoning_content"],
+  assistant: ["role", "content", "tool_calls"],
   tool: ["role", "tool_call_id", "content"],
 };
 const TOOL_NAME = /^[a-zA-Z0-9_-]{1,64}$/;

@@ -1,0 +1,186 @@
+//! UI messages as clients know them (wire §3.1–3.2): four known fields, and everything else untouched.
+//!
+//! Parts stay JSON objects. Clients post back what they were sent, applications invent part types and providers add fields; a
+//! closed type would lose them. Functions here read the few fields the server acts on.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+
+/// A part of a message: a JSON object with a `type`.
+pub type Part = Map<String, Value>;
+
+/// Who says a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Instructions.
+    System,
+    /// The person.
+    User,
+    /// The model.
+    Assistant,
+}
+
+impl Role {
+    /// Its name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::System => "system",
+            Role::User => "user",
+            Role::Assistant => "assistant",
+        }
+    }
+
+    /// The role of this name.
+    pub fn parse(text: &str) -> Option<Role> {
+        match text {
+            "system" => Some(Role::System),
+            "user" => Some(Role::User),
+            "assistant" => Some(Role::Assistant),
+            _ => None,
+        }
+    }
+}
+
+/// One message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UiMessage {
+    /// Unique in the conversation.
+    pub id: String,
+    /// Who says it.
+    pub role: Role,
+    /// Whatever the application attached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Value>,
+    /// What is said.
+    pub parts: Vec<Part>,
+    /// Fields this version does not know.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+impl UiMessage {
+    /// An empty message.
+    pub fn new(id: impl Into<String>, role: Role) -> Self {
+        Self { id: id.into(), role, metadata: None, parts: Vec::new(), extra: Map::new() }
+    }
+
+    /// A user message with one text.
+    pub fn user(id: impl Into<String>, text: impl Into<String>) -> Self {
+        let mut message = Self::new(id, Role::User);
+        message.parts.push(text_part(text));
+        message
+    }
+
+    /// Reads a stored message.
+    ///
+    /// # Errors
+    /// The row does not hold a message.
+    pub fn from_row(body: &str) -> Result<Self> {
+        serde_json::from_str(body).map_err(|e| Error::corrupt(format!("a stored message cannot be read: {e}")))
+    }
+
+    /// Checks and reads a message from outside.
+    ///
+    /// # Errors
+    /// A sentence that says what is missing.
+    pub fn from_client(value: Value) -> Result<Self> {
+        if value.get("parts").is_none() && value.get("content").is_some() {
+            return Err(Error::input("messages with `content` instead of `parts` are from an older SDK and are not supported"));
+        }
+        let message: UiMessage = serde_json::from_value(value).map_err(|e| Error::input(format!("not a UI message: {e}")))?;
+        if message.id.is_empty() || message.id.len() > crate::limits::ID {
+            return Err(Error::input(format!("a message id must have 1 to {} bytes", crate::limits::ID)));
+        }
+        if message.parts.iter().any(|part| part_type(part).is_empty()) {
+            return Err(Error::input("every part of a message needs a `type`"));
+        }
+        Ok(message)
+    }
+
+    /// The message as JSON text, as it is stored and sent.
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The text parts, joined.
+    pub fn text(&self) -> String {
+        self.parts.iter().filter(|p| part_type(p) == "text").filter_map(|p| str_field(p, "text")).collect()
+    }
+}
+
+/// A text part.
+pub fn text_part(text: impl Into<String>) -> Part {
+    let mut part = Part::new();
+    part.insert("type".into(), "text".into());
+    part.insert("text".into(), Value::String(text.into()));
+    part
+}
+
+/// A string field of a part.
+pub fn str_field<'a>(part: &'a Part, key: &str) -> Option<&'a str> {
+    part.get(key).and_then(Value::as_str)
+}
+
+/// The `type` of a part; empty if it has none.
+pub fn part_type(part: &Part) -> &str {
+    str_field(part, "type").unwrap_or_default()
+}
+
+/// The tool of a tool part, static or dynamic.
+pub fn tool_name(part: &Part) -> Option<&str> {
+    let kind = part_type(part);
+    if kind == "dynamic-tool" { str_field(part, "toolName") } else { kind.strip_prefix("tool-") }
+}
+
+/// The call id of a tool part.
+pub fn call_id(part: &Part) -> Option<&str> {
+    tool_name(part).and_then(|_| str_field(part, "toolCallId"))
+}
+
+/// The state of a tool part.
+pub fn state(part: &Part) -> Option<&str> {
+    str_field(part, "state")
+}
+
+/// Whether nothing can change a tool part any more.
+pub fn is_settled(part: &Part) -> bool {
+    match state(part) {
+        Some("output-error" | "output-denied") => true,
+        Some("output-available") => part.get("preliminary") != Some(&Value::Bool(true)),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn unknown_fields_and_parts_survive_in_order() {
+        // wire 71
+        let text = r#"{"id":"u1","role":"user","parts":[{"type":"text","text":"a","x":[1]},{"type":"zzz","deep":{"b":1,"a":2}}],"createdAt":"now"}"#;
+        assert_eq!(UiMessage::from_row(text).unwrap().json(), text);
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused_with_a_reason() {
+        let table = [
+            (json!({"id":"a","role":"user"}), "missing field `parts`"),
+            (json!({"id":"a","role":"robot","parts":[]}), "unknown variant `robot`"),
+            (json!({"id":7,"role":"user","parts":[]}), "expected a string"),
+            (json!({"id":"","role":"user","parts":[]}), "1 to 256 bytes"),
+            (json!({"id":"a","role":"user","parts":["x"]}), "expected a map"),
+            (json!({"id":"a","role":"user","parts":[{}]}), "needs a `type`"),
+            (json!({"id":"a","role":"user","content":"v4"}), "older SDK"),
+        ];
+        for (value, reason) in table {
+            let error = UiMessage::from_client(value.clone()).unwrap_err();
+            assert!(error.message().contains(reason), "{value}: {error}");
+        }
+    }
+}
