@@ -1,13 +1,10 @@
 //! What can happen to a conversation. Every change of state begins with one of these.
 
-use std::rc::Rc;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    error::Result,
-    ids::{CallId, ConnId, Fence, MessageId, RequestId},
+    ids::{CallId, ConnId, Fence, RequestId},
     model::{Finish, ModelError, ModelEvent, ModelRef, Reasoning, ToolChoice, ToolSpec},
 };
 
@@ -164,11 +161,11 @@ impl TurnStatus {
 /// What a job of the running turn reports.
 pub enum JobEvent {
     /// The agent said how the turn is to run.
-    Prepared(Box<Result<Prepared>>),
+    Prepared(Result<Box<Prepared>, Box<Failure>>),
     /// One network read of the model's answer.
     Model(Vec<ModelEvent>),
     /// The model call ended.
-    ModelEnded(Result<Finish, ModelError>),
+    ModelEnded(Result<Finish, Box<Failure>>),
     /// A tool ended.
     ToolEnded(CallId, ToolOutcome),
     /// The running tools had their grace after an abort.
@@ -177,6 +174,15 @@ pub enum JobEvent {
     FlushDue,
     /// The wait before a silent retry is over.
     RetryDue,
+}
+
+/// Why a model call or a hook failed, and what clients are told about it.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What went wrong.
+    pub error: ModelError,
+    /// The text for clients, from `on_chat_error`.
+    pub shown: String,
 }
 
 /// How a turn is to run: model, prompt, tools.
@@ -204,28 +210,15 @@ pub struct Prepared {
     pub metadata: Option<Value>,
 }
 
-/// A tool as the engine sees it: what the model is told, and who executes it.
+/// A tool as the engine sees it: what the model is told, and what its execution means.
 #[derive(Clone, Debug)]
 pub struct ToolDef {
     /// Name, description, schema.
     pub spec: ToolSpec,
-    /// Who executes it.
-    pub site: Site,
-    /// Whether a person must agree first.
-    pub needs_approval: bool,
     /// What a second start would do.
     pub effect: EffectClass,
     /// How long it may run.
     pub timeout_ms: u32,
-}
-
-/// Who executes a tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Site {
-    /// This object.
-    Server,
-    /// A connected page.
-    Client,
 }
 
 /// What a second start of a tool would do (`recovery.md` §6.3).
@@ -270,6 +263,3 @@ pub enum RpcBody {
     /// A failure.
     Error(String),
 }
-
-/// A message of the transcript that a turn begins from, shared between steps.
-pub type History = Vec<(MessageId, Rc<str>)>;

@@ -498,6 +498,23 @@ pub struct ModelError {
     pub raw: String,
     /// Whether silent retries are out of the question (`x-should-retry: false`, or a watchdog of ours).
     pub no_retry: bool,
+    /// What an overflow said of itself.
+    pub numbers: Numbers,
+}
+
+/// The tokens an overflow names (`providers.md` §13.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Numbers {
+    /// What fits.
+    pub limit: Option<u64>,
+    /// The input.
+    pub input: Option<u64>,
+    /// Whether the input may be more: some servers stop counting at the limit.
+    pub input_is_at_least: bool,
+    /// The output asked for.
+    pub output: Option<u64>,
+    /// Both together.
+    pub total: Option<u64>,
 }
 
 impl ModelError {
@@ -512,6 +529,7 @@ impl ModelError {
             request_id: None,
             raw: String::new(),
             no_retry: false,
+            numbers: Numbers::default(),
         }
     }
 }

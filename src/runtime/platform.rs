@@ -134,6 +134,10 @@ pub trait Platform: 'static {
     fn entropy(&self) -> [u8; 32];
     /// The object's name, if it was addressed by one.
     fn name(&self) -> String;
+    /// The name of its class, as clients know it in kebab case.
+    fn class(&self) -> String {
+        "ChatAgent".into()
+    }
     /// The sockets that are attached now, in any order.
     fn sockets(&self) -> Vec<(ConnId, ConnMeta)>;
     /// Sets the alarm, or clears it with `None`. Acts in the same synchronous stretch as the commit.

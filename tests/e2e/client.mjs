@@ -21,8 +21,10 @@ export function openRoom(worker, { name = `r-${randomUUID()}`, query = {}, agent
     sockets,
 
     /** Opens a socket and waits for the 101. `raw` leaves everything about it to the test. */
-    async open({ pk = randomUUID(), search = {}, headers = {} } = {}) {
-      const socket = new Socket(address("ws", "", { _pk: pk, ...search }), { headers, pk });
+    async open(options = {}) {
+      const { search = {}, headers = {} } = options;
+      const pk = "pk" in options ? options.pk : randomUUID();
+      const socket = new Socket(address("ws", "", { ...(pk === undefined ? {} : { _pk: pk }), ...search }), { headers });
       sockets.push(socket);
       await socket.opened;
       return socket;
@@ -66,10 +68,9 @@ export class Socket {
   #ws;
   #watchers = new Set();
 
-  constructor(url, { headers, pk, protocols } = {}) {
-    this.pk = pk;
+  constructor(url, { headers } = {}) {
     this.log = [];
-    this.#ws = new WebSocket(url, protocols, { headers, maxPayload: 64 * 1024 * 1024, perMessageDeflate: false });
+    this.#ws = new WebSocket(url, { headers, maxPayload: 64 * 1024 * 1024, perMessageDeflate: false });
     this.opened = new Promise((resolve, reject) => {
       this.#ws.once("open", resolve);
       this.#ws.once("error", reject);

@@ -10,12 +10,6 @@ const token = stored<string | null>(() => localStorage, "wakeful.token", (raw) =
 let refused: number | null = null;
 const listeners = new Set<() => void>();
 
-function setRefused(status: number | null) {
-  if (refused === status) return;
-  refused = status;
-  listeners.forEach((listener) => listener());
-}
-
 /** Takes `?token=` over into storage and out of the address bar, where it would be shared by accident. */
 export function adoptTokenFromUrl(): void {
   const url = new URL(location.href);
@@ -30,9 +24,10 @@ export function useToken(): string | null {
   return useStored(token);
 }
 
+/** Starts over with another token: everything that was refused is fetched again. */
 export function giveToken(value: string): void {
   token.set(value);
-  setRefused(null);
+  location.reload();
 }
 
 /** The status (401 or 403) with which the server refused this page, or `null`. */
@@ -47,5 +42,7 @@ export function useRefusal(): number | null {
 }
 
 export function reportStatus(status: number): void {
-  if (status === 401 || status === 403) setRefused(status);
+  if ((status !== 401 && status !== 403) || refused === status) return;
+  refused = status;
+  listeners.forEach((listener) => listener());
 }

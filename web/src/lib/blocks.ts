@@ -7,7 +7,7 @@ export type Blocks = { blocks: string[]; definitions: string };
 
 type Fence = { mark: string; length: number; indented: boolean };
 
-const FENCE_OPEN = /^((?:\s*(?:[-*+]|\d{1,9}[.)])\s+)*)(\s*)(`{3,}|~{3,})(.*)$/;
+const FENCE_OPEN = /^(\s*(?:(?:[-*+]|\d{1,9}[.)])\s+)*)(`{3,}|~{3,})(.*)$/;
 const LIST_ITEM = /^ {0,3}(?:[-*+]|\d{1,9}[.)])(?:\s|$)/;
 const DEFINITION = /^ {0,3}\[(?!\^)(?:\\.|[^\]\\])+\]:\s*\S/;
 const FOOTNOTE = /^ {0,3}\[\^[^\]]+\]:/m;
@@ -54,9 +54,9 @@ export function splitBlocks(text: string): Blocks {
     blank = false;
 
     const opening = FENCE_OPEN.exec(line);
-    const mark = opening?.[3];
-    if (opening && mark !== undefined && !(mark.startsWith("`") && opening[4]?.includes("`"))) {
-      const indented = opening[1] !== "" || opening[2] !== "";
+    const mark = opening?.[2];
+    if (opening && mark !== undefined && !(mark.startsWith("`") && opening[3]?.includes("`"))) {
+      const indented = opening[1] !== "";
       if (!indented) cut();
       fence = { mark: mark.charAt(0), length: mark.length, indented };
     } else if (DEFINITION.test(line)) {

@@ -23,6 +23,8 @@ export function nameProblem(name: string): string | null {
   return null;
 }
 
+const FRESH = /^chat-[0-9a-z]{10}$/;
+
 /** A name nobody guesses: whoever knows the name of a conversation can open it. */
 export function freshName(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(10));
@@ -72,8 +74,9 @@ export function forget(name: string): void {
   list.set(list.get().filter((entry) => entry.name !== name));
 }
 
-export function titleOf(conversation: Conversation | undefined): string {
-  return conversation?.title ?? "New conversation";
+/** A name somebody chose says more than nothing; one this page made up does not. */
+export function titleOf({ name, title }: Pick<Conversation, "name" | "title">): string {
+  return title ?? (FRESH.test(name) ? "New conversation" : name);
 }
 
 function shorten(text: string): string {

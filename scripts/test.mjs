@@ -1,0 +1,221 @@
+// `npm test`: every check there is, cheapest first. A failure stops only what depends on it; the run fails at the end.
+// `npm test -- --only native,e2e` runs these stages and what they need; `--list` names them; what follows `--` goes to the
+// last of them.
+import { spawn } from "node:child_process";
+import { existsSync, readdirSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { SetupError, ensure, ensureAll, fail, root } from "./setup.mjs";
+
+const MINUTE = 60_000;
+const WASM = ["--target", "wasm32-unknown-unknown"];
+const DENY = ["--", "-D", "warnings"];
+
+const folder = (path) => (existsSync(join(root, path)) ? readdirSync(join(root, path)) : []);
+const examples = folder("examples").filter((name) => existsSync(join(root, "examples", name, "Cargo.toml")));
+const npmRun = (workspace, script) => ["npm", "run", "--silent", script, "-w", workspace];
+const nodeTest = (...args) => ["node", "--test", "--test-reporter=spec", ...args];
+
+/** What a stage runs: commands in a row, what it needs to have passed, and how long it may take before it counts as hung. */
+const STAGES = [
+  { name: "fmt", title: "formatting", limit: 2, commands: () => [["cargo", "fmt", "--all", "--check"]] },
+  { name: "scripts", title: "the scripts' own tests", limit: 2, commands: () => [nodeTest("scripts/scripts.test.mjs")] },
+  { name: "clippy", title: "lints, native", limit: 20, commands: () => [["cargo", "clippy", "--workspace", "--all-targets", "--features", "testkit", ...DENY]] },
+  {
+    name: "clippy-wasm",
+    title: "lints, wasm32",
+    limit: 15,
+    commands: () => [
+      ["cargo", "clippy", "--lib", ...WASM, "--features", "standalone", ...DENY],
+      ...examples.map((name) => ["cargo", "clippy", "--lib", "--manifest-path", `examples/${name}/Cargo.toml`, ...WASM, ...DENY]),
+    ],
+  },
+  { name: "native", title: "native tests", limit: 20, commands: (extra) => [["cargo", "test", "--workspace", "--no-fail-fast", ...extra]] },
+  {
+    name: "docs",
+    title: "API documentation",
+    limit: 10,
+    env: { RUSTDOCFLAGS: "-D warnings" },
+    commands: () => [
+      ["cargo", "doc", "--no-deps", "--features", "testkit"],
+      ["cargo", "doc", "--no-deps", ...WASM, "--features", "standalone"],
+    ],
+  },
+  { name: "web", title: "the page: types and build", limit: 5, commands: () => [npmRun("web", "typecheck"), ["node", "scripts/web.mjs"]] },
+  { name: "worker", title: "worker build", limit: 15, commands: () => [["node", "scripts/build.mjs"]] },
+  { name: "size", title: "size of the deployment", needs: ["web", "worker"], limit: 3, commands: () => [["node", "scripts/size.mjs"]] },
+  {
+    name: "examples",
+    title: "examples as workers",
+    needs: ["worker"],
+    limit: 10,
+    commands: () => examples.map((name) => ({ cwd: join(root, "examples", name), command: ["node", "../../scripts/build.mjs"] })),
+  },
+  {
+    name: "e2e",
+    title: "real clients on the real runtime",
+    needs: ["web", "worker"],
+    limit: 25,
+    env: () => (chrome() ? { CHROME_BIN: chrome() } : {}),
+    commands: (extra) => (endToEnd().length ? [nodeTest("--test-concurrency=1", ...extra, ...endToEnd())] : []),
+    notes: () => (chrome() ? [] : ["skipped: tests of the page, no browser (set CHROME_BIN, or install chromium)"]),
+  },
+];
+
+/** Stages that need nothing but the Rust toolchain, so that `npm run check` does not wait for anything else. */
+const RUST_ONLY = new Set(["fmt", "scripts", "clippy", "clippy-wasm", "native", "docs"]);
+
+function endToEnd() {
+  const files = folder("tests/e2e").filter((name) => name.endsWith(".test.mjs") && (chrome() || !name.startsWith("page.")));
+  return files.sort().map((name) => `tests/e2e/${name}`);
+}
+
+let found;
+function chrome() {
+  const path = (process.env.PATH ?? "").split(":");
+  found ??= [
+    process.env.CHROME_BIN,
+    ...["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"].flatMap((name) => path.map((dir) => join(dir, name))),
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+  ].filter((candidate) => candidate && existsSync(candidate));
+  return found[0];
+}
+
+/** What cargo test and node's runner report at their ends, added up. */
+export function counts(output) {
+  const sum = { passed: 0, failed: 0, skipped: 0 };
+  for (const line of output.replace(/\u001b\[[0-9;]*m/g, "").split("\n")) {
+    const cargo = /^test result: \S+ (\d+) passed; (\d+) failed; (\d+) ignored/.exec(line);
+    const node = /^(?:#|ℹ) (pass|fail|cancelled|skipped) (\d+)$/.exec(line.trim());
+    if (cargo) {
+      sum.passed += Number(cargo[1]);
+      sum.failed += Number(cargo[2]);
+      sum.skipped += Number(cargo[3]);
+    }
+    if (node) sum[{ pass: "passed", fail: "failed", cancelled: "failed", skipped: "skipped" }[node[1]]] += Number(node[2]);
+  }
+  return sum;
+}
+
+/** Runs a command in a process group of its own, shows and keeps its output, and ends whatever it leaves behind. */
+function tee(command, { env, cwd = root, until }) {
+  const child = spawn(command[0], command.slice(1), { env, cwd, stdio: ["ignore", "pipe", "pipe"], detached: true });
+  const kill = (signal) => {
+    try {
+      process.kill(-child.pid, signal);
+    } catch (error) {
+      if (error.code !== "ESRCH") throw error;
+    }
+  };
+  const stop = (signal) => {
+    kill(signal);
+    process.exit(130);
+  };
+  for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, stop);
+  let output = "";
+  for (const [from, to] of [[child.stdout, process.stdout], [child.stderr, process.stderr]]) {
+    from.setEncoding("utf8").on("data", (text) => {
+      output += text;
+      to.write(text);
+    });
+  }
+  return new Promise((done) => {
+    const late = setTimeout(() => {
+      output += "\nhung";
+      console.error(`\ntest: '${command.slice(0, 3).join(" ")} …' did not end in time and is ended now`);
+      kill("SIGKILL");
+    }, Math.max(0, until - Date.now()));
+    const end = (ok) => {
+      clearTimeout(late);
+      for (const signal of ["SIGINT", "SIGTERM"]) process.off(signal, stop);
+      done({ ok, output });
+    };
+    child.once("error", (error) => {
+      console.error(`test: cannot run ${command[0]}: ${error.message}`);
+      end(false);
+    });
+    child.once("exit", () => setTimeout(kill, 500, "SIGKILL").unref());
+    child.once("close", (code) => end(code === 0));
+  });
+}
+
+async function runStage(stage, env, extra) {
+  const started = Date.now();
+  const result = { ok: true, passed: 0, failed: 0, skipped: 0 };
+  const own = typeof stage.env === "function" ? stage.env() : stage.env;
+  for (const each of stage.commands(extra)) {
+    const { command, cwd } = Array.isArray(each) ? { command: each } : each;
+    const { ok, output } = await tee(command, { env: { ...env, ...own }, cwd, until: started + stage.limit * MINUTE });
+    const sum = counts(output);
+    for (const key of ["passed", "failed", "skipped"]) result[key] += sum[key];
+    result.ok &&= ok;
+  }
+  for (const note of stage.notes?.() ?? []) console.log(note);
+  // A stage that fails without a test to name for it is itself what failed.
+  if (!result.ok && result.failed === 0) result.failed = 1;
+  return { ...result, seconds: (Date.now() - started) / 1000 };
+}
+
+/** The stages asked for, with what they need, in the order of the list. */
+export function choose(names, stages = STAGES) {
+  const known = new Map(stages.map((stage) => [stage.name, stage]));
+  const wanted = new Set();
+  const add = (name) => {
+    if (!known.has(name)) throw new SetupError(`no stage '${name}'; there are: ${[...known.keys()].join(", ")}`);
+    wanted.add(name);
+    known.get(name).needs?.forEach(add);
+  };
+  (names ?? [...known.keys()]).forEach(add);
+  return stages.filter((stage) => wanted.has(stage.name));
+}
+
+function parse(args) {
+  const end = args.indexOf("--");
+  const own = end < 0 ? args : args.slice(0, end);
+  const options = { extra: end < 0 ? [] : args.slice(end + 1), list: false, only: undefined };
+  for (let at = 0; at < own.length; at++) {
+    if (own[at] === "--list") options.list = true;
+    else if (own[at].startsWith("--only=")) options.only = own[at].slice(7).split(",");
+    else if (own[at] === "--only" && own[at + 1]) options.only = own[++at].split(",");
+    else throw new SetupError(`unknown argument '${own[at]}'; usage: npm test -- [--list] [--only STAGE,…] [-- ARGUMENTS]`);
+  }
+  return options;
+}
+
+function report(results) {
+  console.log(`\n${"stage".padEnd(14)}${"result".padEnd(10)}${"passed".padStart(8)}${"failed".padStart(8)}${"skipped".padStart(9)}${"seconds".padStart(9)}`);
+  for (const [name, { state, passed = 0, failed = 0, skipped = 0, seconds = 0 }] of results) {
+    console.log(`${name.padEnd(14)}${state.padEnd(10)}${String(passed).padStart(8)}${String(failed).padStart(8)}${String(skipped).padStart(9)}${seconds.toFixed(1).padStart(9)}`);
+  }
+  const total = (key) => [...results.values()].reduce((sum, result) => sum + (result[key] ?? 0), 0);
+  console.log(`\n${total("passed")} passed, ${total("failed")} failed`);
+}
+
+async function test(args) {
+  const { only, list, extra } = parse(args);
+  const stages = choose(only);
+  if (list) return console.log(STAGES.map(({ name, title }) => `${name.padEnd(14)}${title}`).join("\n"));
+  const env = stages.every(({ name }) => RUST_ONLY.has(name)) ? await ensure({ rust: true, node: true }) : await ensureAll();
+  if (process.stdout.isTTY) Object.assign(env, { CARGO_TERM_COLOR: env.CARGO_TERM_COLOR ?? "always", FORCE_COLOR: env.FORCE_COLOR ?? "1" });
+
+  const results = new Map();
+  for (const stage of stages) {
+    const missing = stage.needs?.filter((name) => results.get(name)?.state !== "ok") ?? [];
+    if (missing.length) {
+      console.log(`\n=== ${stage.name}: not run, because ${missing.join(" and ")} failed`);
+      results.set(stage.name, { state: "not run" });
+      continue;
+    }
+    console.log(`\n=== ${stage.name}: ${stage.title}`);
+    const result = await runStage(stage, env, stage === stages.at(-1) ? extra : []);
+    results.set(stage.name, { ...result, state: result.ok ? "ok" : "FAILED" });
+    console.log(`=== ${stage.name}: ${result.ok ? "ok" : "FAILED"} in ${result.seconds.toFixed(1)} s`);
+  }
+  report(results);
+  process.exitCode = [...results.values()].every(({ state }) => state === "ok") ? 0 : 1;
+}
+
+if (process.argv[1] && resolve(process.argv[1]) === fileURLToPath(import.meta.url)) {
+  await test(process.argv.slice(2)).catch(fail);
+}

@@ -1,0 +1,360 @@
+//! What application code may do with its conversation: [`AgentHandle`] may wait for turns, [`TurnScope`] runs inside one and may not.
+
+use std::{future::Future, rc::Rc};
+
+use futures_channel::oneshot;
+use futures_util::future::LocalBoxFuture;
+use serde_json::{Value, json};
+
+use super::turn::Turn;
+use crate::{
+    engine::input::{Answer, Command, TurnResult},
+    error::{Error, Result},
+    ids::{CallId, ConnId, Fence, RequestId},
+    runtime::platform::Cancel,
+    time::Millis,
+    wire::message::UiMessage,
+};
+
+/// The runtime as application code reaches it.
+pub(crate) trait Mailbox {
+    /// Steps a command; the answer may come at once or when a turn ends.
+    fn ask(self: Rc<Self>, command: Command) -> oneshot::Receiver<Result<Answer>>;
+    /// The clock.
+    fn now(&self) -> Millis;
+    /// Waits.
+    fn sleep(&self, ms: u32) -> LocalBoxFuture<'static, ()>;
+    /// Whether code of a running turn is being polled right now.
+    fn inside_turn(&self) -> bool;
+    /// Sends a binary frame.
+    fn send_binary(&self, conn: &ConnId, bytes: &[u8]);
+}
+
+/// A way to the conversation from hooks, callables and HTTP handlers.
+#[derive(Clone)]
+pub struct AgentHandle {
+    mailbox: Rc<dyn Mailbox>,
+    readonly: bool,
+}
+
+impl AgentHandle {
+    pub(crate) fn new(mailbox: Rc<dyn Mailbox>, readonly: bool) -> Self {
+        Self { mailbox, readonly }
+    }
+
+    /// Appends messages, shows them to everyone, and has them answered. Empty input is skipped.
+    ///
+    /// A message is a UI message as JSON; one without an `id` gets one. [`UiMessage::user`] makes the usual kind.
+    ///
+    /// # Errors
+    /// Called from inside a turn of the same agent; a message that is none; an id that exists.
+    pub async fn save_messages(&self, messages: Vec<UiMessage>) -> Result<TurnResult> {
+        self.may_change()?;
+        self.may_wait("programmatic")?;
+        self.turn(Command::SaveMessages { messages: values(messages)?, metadata: None }).await
+    }
+
+    /// [`save_messages`](Self::save_messages) with metadata for the reply.
+    ///
+    /// # Errors
+    /// As `save_messages`.
+    pub async fn save_messages_with(&self, messages: Vec<UiMessage>, metadata: Value) -> Result<TurnResult> {
+        self.may_change()?;
+        self.may_wait("programmatic")?;
+        self.turn(Command::SaveMessages { messages: values(messages)?, metadata: Some(metadata) }).await
+    }
+
+    /// Lets the last assistant message go on, in place. Skipped if the conversation does not end in one.
+    ///
+    /// # Errors
+    /// Called from inside a turn of the same agent.
+    pub async fn continue_last_turn(&self, body: Option<Value>) -> Result<TurnResult> {
+        self.may_change()?;
+        self.may_wait("programmatic")?;
+        self.turn(Command::ContinueLastTurn { body }).await
+    }
+
+    /// Appends messages without a turn; messages that exist are left as they are.
+    ///
+    /// # Errors
+    /// A message that is none.
+    pub async fn add_messages(&self, messages: Vec<UiMessage>) -> Result<()> {
+        self.may_change()?;
+        self.done(Command::AddMessages { messages: values(messages)?, upsert: false }).await
+    }
+
+    /// Appends messages without a turn; messages that exist are replaced.
+    ///
+    /// # Errors
+    /// A message that is none.
+    pub async fn upsert_messages(&self, messages: Vec<UiMessage>) -> Result<()> {
+        self.may_change()?;
+        self.done(Command::AddMessages { messages: values(messages)?, upsert: true }).await
+    }
+
+    /// Forgets the conversation and tells everyone.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn clear_messages(&self) -> Result<()> {
+        self.may_change()?;
+        self.done(Command::Clear).await
+    }
+
+    /// The newest part of the conversation, as much as clients are sent.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn messages(&self) -> Result<Vec<UiMessage>> {
+        match self.ask(Command::GetMessages).await? {
+            Answer::Messages(texts) => texts.iter().map(|text| UiMessage::from_row(text)).collect(),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// The shared state, if it was ever set.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn state(&self) -> Result<Option<Value>> {
+        match self.ask(Command::GetState).await? {
+            Answer::State(state) => Ok(state),
+            _ => Ok(None),
+        }
+    }
+
+    /// Sets the shared state and sends it to every client.
+    ///
+    /// # Errors
+    /// It is too large, or the call came over a read-only connection.
+    pub async fn set_state(&self, state: Value) -> Result<()> {
+        self.may_change()?;
+        self.done(Command::SetState { state, source: None }).await
+    }
+
+    /// Stops a request, running or waiting. Unknown ids are ignored.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn abort_request(&self, id: &str) -> Result<()> {
+        self.may_change()?;
+        self.done(Command::Abort(RequestId::from(id))).await
+    }
+
+    /// Stops everything that runs or waits.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn abort_all_requests(&self) -> Result<()> {
+        self.may_change()?;
+        self.done(Command::AbortAll).await
+    }
+
+    /// Sends a text frame of the application to every socket.
+    ///
+    /// # Errors
+    /// The object is going away.
+    pub async fn broadcast(&self, text: impl Into<String>) -> Result<()> {
+        self.done(Command::Broadcast(text.into())).await
+    }
+
+    /// Sends a text frame of the application to one socket.
+    ///
+    /// # Errors
+    /// The object is going away.
+    pub async fn send(&self, conn: &ConnId, text: impl Into<String>) -> Result<()> {
+        self.done(Command::SendTo(conn.clone(), text.into())).await
+    }
+
+    /// Sends a binary frame of the application to one socket.
+    pub fn send_binary(&self, conn: &ConnId, bytes: &[u8]) {
+        self.mailbox.send_binary(conn, bytes);
+    }
+
+    /// Closes a socket. 1008 and 4000–4999 are final for stock clients, anything else is retried.
+    ///
+    /// # Errors
+    /// The object is going away.
+    pub async fn close(&self, conn: &ConnId, code: u16, reason: impl Into<String>) -> Result<()> {
+        self.done(Command::CloseConn(conn.clone(), code, reason.into())).await
+    }
+
+    /// The clock.
+    pub fn now(&self) -> Millis {
+        self.mailbox.now()
+    }
+
+    /// Waits. Keeps the object from hibernating meanwhile.
+    pub fn sleep(&self, ms: u32) -> impl Future<Output = ()> + use<> {
+        self.mailbox.sleep(ms)
+    }
+
+    fn may_wait(&self, trigger: &str) -> Result<()> {
+        if self.mailbox.inside_turn() {
+            // The turn would wait for itself (`turns-and-tools.md` §2.2). The text is stable.
+            return Err(Error::refused(format!(
+                "turn admission ({trigger}) refused: this code already runs inside a turn of the same agent; use submit mode or addMessages"
+            )));
+        }
+        Ok(())
+    }
+
+    fn may_change(&self) -> Result<()> {
+        if self.readonly { Err(Error::refused("Connection is readonly")) } else { Ok(()) }
+    }
+
+    async fn ask(&self, command: Command) -> Result<Answer> {
+        let answer = self.mailbox.clone().ask(command);
+        answer.await.unwrap_or_else(|_| Err(Error::platform("the object was restarted before it could answer")))
+    }
+
+    async fn done(&self, command: Command) -> Result<()> {
+        self.ask(command).await.map(|_| ())
+    }
+
+    async fn turn(&self, command: Command) -> Result<TurnResult> {
+        match self.ask(command).await? {
+            Answer::Turn(result) => Ok(result),
+            _ => Err(Error::platform("the turn gave no result")),
+        }
+    }
+}
+
+fn values(messages: Vec<UiMessage>) -> Result<Vec<Value>> {
+    messages.into_iter().map(|m| serde_json::to_value(m).map_err(Error::from)).collect()
+}
+
+/// What a running tool may do. Nothing here waits for a turn.
+#[derive(Clone)]
+pub struct TurnScope {
+    pub(crate) mailbox: Rc<dyn Mailbox>,
+    pub(crate) turn: Rc<Turn>,
+    pub(crate) fence: Fence,
+    pub(crate) call: CallId,
+    pub(crate) step: u32,
+    pub(crate) key: String,
+    pub(crate) cancel: Cancel,
+}
+
+impl TurnScope {
+    /// The turn this tool runs in.
+    pub fn turn(&self) -> &Turn {
+        &self.turn
+    }
+
+    /// The call this tool answers.
+    pub fn call_id(&self) -> &str {
+        &self.call
+    }
+
+    /// The model call that asked for it, from 1.
+    pub fn step(&self) -> u32 {
+        self.step
+    }
+
+    /// Names this call for ever, over restarts: hand it to whatever must not happen twice.
+    pub fn idempotency_key(&self) -> &str {
+        &self.key
+    }
+
+    /// Whether the turn was stopped. A tool that looks can end early; one that does not gets a grace period.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancel.is_tripped()
+    }
+
+    /// Waits until the turn is stopped.
+    pub fn cancelled(&self) -> impl Future<Output = ()> + use<> {
+        self.cancel.tripped()
+    }
+
+    /// Shows an early result, replaced by the final one.
+    ///
+    /// # Errors
+    /// The tool has ended.
+    pub async fn preliminary(&self, output: Value) -> Result<()> {
+        self.done(Command::Preliminary(self.fence.clone(), self.call.clone(), output)).await
+    }
+
+    /// Adds a `data-NAME` part to the reply; one of the same name and id is replaced.
+    ///
+    /// # Errors
+    /// The turn has ended.
+    pub async fn data(&self, name: &str, id: Option<&str>, data: Value) -> Result<()> {
+        let mut chunk = json!({ "type": format!("data-{name}"), "data": data });
+        if let (Some(id), Value::Object(fields)) = (id, &mut chunk) {
+            fields.insert("id".into(), id.into());
+        }
+        self.done(Command::Emit(self.fence.clone(), chunk)).await
+    }
+
+    /// Sends a `data-NAME` chunk that is not stored.
+    ///
+    /// # Errors
+    /// The turn has ended.
+    pub async fn progress(&self, name: &str, data: Value) -> Result<()> {
+        let chunk = json!({ "type": format!("data-{name}"), "data": data, "transient": true });
+        self.done(Command::Emit(self.fence.clone(), chunk)).await
+    }
+
+    /// Merges metadata into the reply.
+    ///
+    /// # Errors
+    /// The turn has ended.
+    pub async fn metadata(&self, metadata: Value) -> Result<()> {
+        self.done(Command::Emit(self.fence.clone(), json!({ "type": "message-metadata", "messageMetadata": metadata }))).await
+    }
+
+    /// Appends messages without a turn; the model of this turn does not see them.
+    ///
+    /// # Errors
+    /// A message that is none.
+    pub async fn add_messages(&self, messages: Vec<UiMessage>) -> Result<()> {
+        self.done(Command::AddMessages { messages: values(messages)?, upsert: false }).await
+    }
+
+    /// The shared state, if it was ever set.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn state(&self) -> Result<Option<Value>> {
+        match self.ask(Command::GetState).await? {
+            Answer::State(state) => Ok(state),
+            _ => Ok(None),
+        }
+    }
+
+    /// Sets the shared state and sends it to every client.
+    ///
+    /// # Errors
+    /// It is too large.
+    pub async fn set_state(&self, state: Value) -> Result<()> {
+        self.done(Command::SetState { state, source: None }).await
+    }
+
+    /// Stops this turn once the tool returns.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn abort_self(&self) -> Result<()> {
+        self.done(Command::Abort(RequestId::from(self.turn.request_id.as_str()))).await
+    }
+
+    /// The clock.
+    pub fn now(&self) -> Millis {
+        self.mailbox.now()
+    }
+
+    /// Waits.
+    pub fn sleep(&self, ms: u32) -> impl Future<Output = ()> + use<> {
+        self.mailbox.sleep(ms)
+    }
+
+    async fn ask(&self, command: Command) -> Result<Answer> {
+        let answer = self.mailbox.clone().ask(command);
+        answer.await.unwrap_or_else(|_| Err(Error::platform("the object was restarted before it could answer")))
+    }
+
+    async fn done(&self, command: Command) -> Result<()> {
+        self.ask(command).await.map(|_| ())
+    }
+}

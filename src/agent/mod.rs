@@ -1,0 +1,143 @@
+//! What an application writes: one type that implements [`Agent`], with one required method.
+//!
+//! The trait has no `Env` and no runtime type, so the same agent runs in a Durable Object and in a unit test.
+
+pub mod callable;
+pub mod handle;
+pub mod schema;
+pub mod tool;
+pub mod turn;
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use crate::{
+    Config,
+    engine::{events::Event, outcome::ChatResponse},
+    error::Result,
+    ids::ConnId,
+    model::{ModelError, ModelRef, classify},
+    runtime::{
+        ConnRequest,
+        platform::{HttpRequest, HttpResponse},
+    },
+    wire::chunk::Chunk,
+};
+use callable::Callables;
+use handle::AgentHandle;
+use tool::Tools;
+use turn::{Turn, TurnPlan};
+
+/// The system prompt of an agent that has none of its own.
+pub const DEFAULT_INSTRUCTIONS: &str = "You are a helpful assistant. Answer briefly and truthfully; say so when you do not know.";
+
+/// A message of the application's own protocol.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// A text frame that is no frame of the chat protocol.
+    Text(String),
+    /// A binary frame.
+    Binary(Vec<u8>),
+}
+
+/// A chat agent. Every method but [`model`](Agent::model) has a default.
+///
+/// ```
+/// use wakeful::prelude::*;
+///
+/// struct Helper;
+///
+/// impl Agent for Helper {
+///     fn model(&self, _: &Turn) -> ModelRef {
+///         "workers-ai/@cf/moonshotai/kimi-k2.5".into()
+///     }
+/// }
+/// ```
+#[allow(async_fn_in_trait)] // single-threaded by nature: no future of an object is ever sent
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an agent",
+    note = "implement `wakeful::Agent` for it: `fn model(&self, _: &Turn) -> ModelRef` is the one required method"
+)]
+pub trait Agent: 'static {
+    /// Which model answers this turn.
+    fn model(&self, turn: &Turn) -> ModelRef;
+
+    /// The system prompt.
+    fn instructions(&self, _turn: &Turn) -> Cow<'static, str> {
+        DEFAULT_INSTRUCTIONS.into()
+    }
+
+    /// What the model may call.
+    fn tools(&self, _turn: &Turn) -> Tools {
+        Tools::new()
+    }
+
+    /// The agent's choices; asked once an incarnation.
+    fn config(&self) -> Config {
+        Config::default()
+    }
+
+    /// Changes how this turn is to run. An error ends the turn before any model call; so does more than
+    /// [`crate::limits::BEFORE_TURN_MS`].
+    async fn before_turn(&self, _turn: &Turn) -> Result<TurnPlan> {
+        Ok(TurnPlan::default())
+    }
+
+    /// Sees every chunk of an answer. Must not block: the stream waits for it.
+    fn on_chunk(&self, _chunk: &Chunk) {}
+
+    /// A turn ended and the next one may run. Called at least once for each turn that produced or attempted a reply; again, with
+    /// `recovered`, if the object died meanwhile.
+    async fn on_chat_response(&self, _handle: &AgentHandle, _response: &ChatResponse) {}
+
+    /// The text clients are shown for an error. The default says what to do and adds the provider's own words, scrubbed.
+    fn on_chat_error(&self, error: &ModelError, _turn: &Turn) -> String {
+        classify::public_message(error)
+    }
+
+    /// Sees every event. No event carries message content.
+    fn on_event(&self, _event: &Event) {}
+
+    /// An HTTP request to the object that is not `get-messages`. `None` answers 404.
+    async fn on_request(&self, _handle: &AgentHandle, _request: &HttpRequest) -> Option<HttpResponse> {
+        None
+    }
+
+    /// Tags of a new socket, at most 9 of at most 256 characters. An error refuses the connection.
+    fn connection_tags(&self, _request: &ConnRequest) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    /// Whether a connection may change nothing.
+    fn is_readonly(&self, _request: &ConnRequest) -> bool {
+        false
+    }
+
+    /// Whether a connection gets identity, state and MCP frames.
+    fn sends_protocol(&self, _request: &ConnRequest) -> bool {
+        true
+    }
+
+    /// A socket is connected and got its first frames.
+    async fn on_connect(&self, _handle: &AgentHandle, _conn: &ConnId) {}
+
+    /// A frame that is none of the chat protocol.
+    async fn on_message(&self, _handle: &AgentHandle, _conn: &ConnId, _message: &Message) {}
+
+    /// A socket is gone.
+    async fn on_close(&self, _handle: &AgentHandle, _conn: &ConnId, _code: u16, _reason: &str) {}
+
+    /// Whether a client may set this state. Asked only where [`Config::client_state`] is open.
+    fn validate_state(&self, _state: &Value, _conn: &ConnId) -> Result<()> {
+        Ok(())
+    }
+
+    /// The shared state changed; by a client if there is a connection.
+    async fn on_state_changed(&self, _handle: &AgentHandle, _state: &Value, _by: Option<&ConnId>) {}
+
+    /// What clients may call by name. An allow-list: nothing else is reachable.
+    fn callables(&self) -> Callables {
+        Callables::new()
+    }
+}

@@ -1,0 +1,209 @@
+//! Server tools: a name, a description, an input type, an async function.
+
+use std::{future::Future, rc::Rc};
+
+use futures_util::{FutureExt, future::LocalBoxFuture};
+use schemars::JsonSchema;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::handle::TurnScope;
+use crate::{
+    engine::{
+        input::{EffectClass, ToolDef},
+        schema,
+    },
+    error::{Error, Result},
+    limits,
+    model::ToolSpec,
+};
+
+/// Why a tool gives no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToolError {
+    /// The model is told and may try something else. What a `?` in a tool becomes.
+    ToModel(String),
+    /// The turn ends with this text.
+    Fatal(String),
+}
+
+impl From<String> for ToolError {
+    fn from(text: String) -> Self {
+        ToolError::ToModel(text)
+    }
+}
+
+impl From<&str> for ToolError {
+    fn from(text: &str) -> Self {
+        ToolError::ToModel(text.into())
+    }
+}
+
+impl From<Error> for ToolError {
+    fn from(error: Error) -> Self {
+        ToolError::ToModel(error.to_string())
+    }
+}
+
+impl From<serde_json::Error> for ToolError {
+    fn from(error: serde_json::Error) -> Self {
+        ToolError::ToModel(error.to_string())
+    }
+}
+
+type Run = Rc<dyn Fn(Value, TurnScope) -> LocalBoxFuture<'static, Result<Value, ToolError>>>;
+
+/// A tool that runs in this object.
+///
+/// ```
+/// use wakeful::prelude::*;
+///
+/// #[derive(Deserialize, JsonSchema)]
+/// struct Place {
+///     /// City name
+///     city: String,
+/// }
+///
+/// let tool = Tool::server("weather", "Current weather in a city", |place: Place, _scope| async move {
+///     Ok::<_, ToolError>(format!("Sunny in {}", place.city))
+/// });
+/// assert_eq!(tool.name(), "weather");
+/// ```
+#[derive(Clone)]
+pub struct Tool {
+    spec: ToolSpec,
+    effect: EffectClass,
+    timeout_ms: u32,
+    run: Run,
+}
+
+impl Tool {
+    /// A tool with a typed input. The schema the model sees is made from the type; its doc comments describe the fields.
+    pub fn server<I, O, E, F, Fut>(name: impl Into<String>, description: impl Into<String>, run: F) -> Self
+    where
+        I: DeserializeOwned + JsonSchema + 'static,
+        O: Serialize + 'static,
+        E: Into<ToolError> + 'static,
+        F: Fn(I, TurnScope) -> Fut + 'static,
+        Fut: Future<Output = Result<O, E>> + 'static,
+    {
+        let schema = schema::clean(schemars::schema_for!(I).to_value());
+        // `()` has an empty object as its schema and null as its value.
+        let unit = std::any::TypeId::of::<I>() == std::any::TypeId::of::<()>();
+        let run = Rc::new(run);
+        Self::dynamic(name, description, schema, move |input, scope| {
+            let run = run.clone();
+            async move {
+                let input = if unit { Value::Null } else { input };
+                let input: I = serde_json::from_value(input).map_err(|e| ToolError::ToModel(format!("invalid input: {e}")))?;
+                let output = run(input, scope).await.map_err(Into::into)?;
+                Ok(serde_json::to_value(output)?)
+            }
+        })
+    }
+
+    /// A tool whose schema is known only at run time.
+    pub fn dynamic<F, Fut>(name: impl Into<String>, description: impl Into<String>, input_schema: Value, run: F) -> Self
+    where
+        F: Fn(Value, TurnScope) -> Fut + 'static,
+        Fut: Future<Output = Result<Value, ToolError>> + 'static,
+    {
+        Self {
+            spec: ToolSpec { name: name.into(), description: description.into(), input_schema },
+            effect: EffectClass::default(),
+            timeout_ms: limits::TOOL_TIMEOUT_MS,
+            run: Rc::new(move |input, scope| run(input, scope).boxed_local()),
+        }
+    }
+
+    /// It may run this long, in milliseconds ([`limits::TOOL_TIMEOUT_MS`] if not said).
+    pub fn timeout_ms(mut self, ms: u32) -> Self {
+        self.timeout_ms = ms;
+        self
+    }
+
+    /// A second start does nothing: it may be run again after a death.
+    pub fn pure(mut self) -> Self {
+        self.effect = EffectClass::Pure;
+        self
+    }
+
+    /// A second start does nothing if [`TurnScope::idempotency_key`] is honoured.
+    pub fn keyed(mut self) -> Self {
+        self.effect = EffectClass::Keyed;
+        self
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// What the model is told of it.
+    pub fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    /// What the engine has to know of it.
+    pub(crate) fn def(&self) -> ToolDef {
+        ToolDef { spec: self.spec.clone(), effect: self.effect, timeout_ms: self.timeout_ms }
+    }
+
+    pub(crate) fn start(&self, input: Value, scope: TurnScope) -> LocalBoxFuture<'static, Result<Value, ToolError>> {
+        (self.run)(input, scope)
+    }
+}
+
+/// The tools of a turn, in the order the model sees them.
+#[derive(Clone, Default)]
+pub struct Tools(Vec<Tool>);
+
+impl Tools {
+    /// None.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a tool; one of the same name is replaced in its place.
+    pub fn with(mut self, tool: Tool) -> Self {
+        match self.0.iter_mut().find(|t| t.name() == tool.name()) {
+            Some(same) => *same = tool,
+            None => self.0.push(tool),
+        }
+        self
+    }
+
+    /// Adds all of `others`.
+    pub fn merge(self, others: Tools) -> Self {
+        others.0.into_iter().fold(self, Tools::with)
+    }
+
+    /// The tool of this name.
+    pub fn get(&self, name: &str) -> Option<&Tool> {
+        self.0.iter().find(|t| t.name() == name)
+    }
+
+    /// Every tool.
+    pub fn iter(&self) -> impl Iterator<Item = &Tool> {
+        self.0.iter()
+    }
+
+    /// Keeps those of these names.
+    pub(crate) fn keep(&mut self, names: &[String]) {
+        self.0.retain(|t| names.iter().any(|n| n == t.name()));
+    }
+
+    /// Refuses what a provider would refuse, with a text that names the tool.
+    pub(crate) fn check(&self) -> Result<()> {
+        for tool in &self.0 {
+            let name = tool.name();
+            let legal = (1..=limits::TOOL_NAME).contains(&name.len())
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+            if !legal {
+                return Err(Error::input(format!("tool `{name}`: a name has 1 to {} of a-z A-Z 0-9 _ -", limits::TOOL_NAME)));
+            }
+            schema::check_schema(&tool.spec.input_schema).map_err(|e| Error::input(format!("tool `{name}`: {e}")))?;
+        }
+        Ok(())
+    }
+}

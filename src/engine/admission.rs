@@ -1,0 +1,344 @@
+//! Requests become turns: what a client posts or the application asks for is checked, stored, and queued (`turns-and-tools.md` §4).
+
+use serde_json::{Map, Value};
+
+use super::{
+    Engine,
+    events::Event,
+    input::{Answer, ReplyTo, TurnResult, TurnStatus},
+    outcome::{Cx, Effect},
+};
+use crate::{
+    error::{Error, Result},
+    ids::{ConnId, MessageId, RequestId, TurnId},
+    limits,
+    store::{
+        messages::{self, NewMessage},
+        meta,
+        turns::{self, Kind, Turn},
+    },
+    transcript::{
+        reconcile::{self, Target},
+        sanitise,
+    },
+    wire::{
+        self, ChatBody,
+        message::{Role, UiMessage},
+    },
+};
+
+/// What a new turn is made of.
+struct Admit {
+    request_id: RequestId,
+    kind: Kind,
+    trigger: &'static str,
+    anchor: Option<MessageId>,
+    body: Option<String>,
+    metadata: Option<String>,
+    origin_ids: Option<String>,
+}
+
+impl Engine {
+    /// A chat request of a client.
+    pub(super) fn chat_request(
+        &mut self,
+        cx: &mut Cx<'_>,
+        conn: &ConnId,
+        id: RequestId,
+        body: std::result::Result<ChatBody, String>,
+    ) -> Result<()> {
+        if self.clients.is_readonly(conn) {
+            self.refuse(cx, conn, id, "Connection is readonly".into());
+            return Ok(());
+        }
+        if self.is_live(&id) {
+            // Any closing frame would carry the same id and end the first turn on the client (decision 15).
+            cx.ignored(conn, "cf_agent_use_chat_request", "the request id is active");
+            return Ok(());
+        }
+        let body = match body {
+            Ok(body) => body,
+            Err(reason) => {
+                self.refuse(cx, conn, id, reason);
+                return Ok(());
+            }
+        };
+        if self.queue.len() >= limits::QUEUED_TURNS {
+            let reason = format!("{} messages are waiting already: let them be answered first", self.queue.len());
+            self.refuse(cx, conn, id, reason);
+            return Ok(());
+        }
+        let custom = (!body.custom.is_empty()).then(|| Value::Object(body.custom.clone()).to_string());
+        if custom.as_ref().is_some_and(|c| c.len() > limits::LAST_BODY) {
+            self.refuse(cx, conn, id, format!("the custom body has more than {} bytes (limits::LAST_BODY)", limits::LAST_BODY));
+            return Ok(());
+        }
+        let posted = match reconcile::read(&body.messages) {
+            Ok(posted) => posted,
+            Err(reason) => {
+                self.refuse(cx, conn, id, reason);
+                return Ok(());
+            }
+        };
+        let ids: Vec<&str> = posted.iter().map(|p| &*p.id).collect();
+        let stored = messages::heads(cx.db, &ids)?;
+        let plan = match reconcile::plan(&posted, &stored, body.regenerate) {
+            Ok(plan) => plan,
+            Err(reason) => {
+                self.refuse(cx, conn, id, reason);
+                return Ok(());
+            }
+        };
+        for (message, reason) in &plan.ignored {
+            cx.emit(Event::new("chat:message:ignored").with("messageId", message.as_str()).with("reason", *reason));
+        }
+        self.take_down_notice(cx)?;
+        self.remember_body(cx, custom.clone())?;
+        if let Some(edited) = &plan.edit {
+            messages::replace(cx.db, &edited.id, &edited.json(), &sanitise::content_hash(edited))?;
+        }
+        if let Target::Branch(at) = &plan.target
+            && plan.insert.is_empty()
+        {
+            self.move_leaf(cx.db, Some(at.as_str().into()))?;
+        }
+        self.append(cx, &plan.insert)?;
+        let (kind, anchor) = match plan.target {
+            Target::Branch(at) if plan.insert.is_empty() => (Kind::Branch, Some(MessageId::from(at))),
+            _ => self.end_of_path(cx)?,
+        };
+        let others = self.clients.others(conn);
+        if !others.is_empty() {
+            cx.send(others, wire::transcript(&self.window(cx.db)?, false));
+        }
+        let origin_ids = (!plan.origin_ids.is_empty()).then(|| wire::string_array(&plan.origin_ids));
+        let turn = self.admit(
+            cx,
+            Admit { request_id: id, kind, trigger: "ws-chat", anchor, body: custom, metadata: None, origin_ids },
+        )?;
+        if kind == Kind::Extend {
+            self.extended_by.insert(turn, conn.clone());
+        }
+        Ok(())
+    }
+
+    /// The application appends messages and wants an answer. The inner error is the caller's.
+    pub(super) fn save_messages(
+        &mut self,
+        cx: &mut Cx<'_>,
+        values: Vec<Value>,
+        metadata: Option<Value>,
+        reply: Option<ReplyTo>,
+    ) -> Result<Result<()>> {
+        if values.is_empty() {
+            self.skip(cx, reply);
+            return Ok(Ok(()));
+        }
+        let messages = match self.application_messages(cx, values) {
+            Ok(messages) => messages,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let ids: Vec<&str> = messages.iter().map(|m| m.id.as_str()).collect();
+        if let Some(known) = messages::heads(cx.db, &ids)?.keys().next() {
+            return Ok(Err(Error::input(format!("a message with the id {known} is stored already: use add_messages to change it"))));
+        }
+        self.append(cx, &messages)?;
+        self.tell_transcript(cx)?;
+        let origin: Vec<&str> = messages.iter().rev().take_while(|m| m.role == Role::User).map(|m| m.id.as_str()).collect();
+        let origin: Vec<&str> = origin.into_iter().rev().collect();
+        let (kind, anchor) = self.end_of_path(cx)?;
+        let admit = Admit {
+            request_id: cx.rng.text(16).into(),
+            kind,
+            trigger: "programmatic",
+            anchor,
+            body: self.last_body.clone(),
+            metadata: metadata.map(|m| m.to_string()),
+            origin_ids: (!origin.is_empty()).then(|| wire::string_array(&origin)),
+        };
+        let turn = self.admit(cx, admit)?;
+        self.wait_for(turn, reply);
+        Ok(Ok(()))
+    }
+
+    /// The application lets the last assistant message go on. The inner error is the caller's.
+    pub(super) fn continue_last_turn(&mut self, cx: &mut Cx<'_>, body: Option<Value>, reply: Option<ReplyTo>) -> Result<Result<()>> {
+        let (kind, anchor) = self.end_of_path(cx)?;
+        if kind != Kind::Extend {
+            self.skip(cx, reply);
+            return Ok(Ok(()));
+        }
+        let admit = Admit {
+            request_id: cx.rng.text(16).into(),
+            kind,
+            trigger: "programmatic",
+            anchor,
+            body: body.map(|b| b.to_string()).or_else(|| self.last_body.clone()),
+            metadata: None,
+            origin_ids: None,
+        };
+        let turn = self.admit(cx, admit)?;
+        self.wait_for(turn, reply);
+        Ok(Ok(()))
+    }
+
+    /// The application stores messages without a turn. The inner error is the caller's.
+    pub(super) fn add_messages(&mut self, cx: &mut Cx<'_>, values: Vec<Value>, upsert: bool) -> Result<Result<()>> {
+        let messages = match self.application_messages(cx, values) {
+            Ok(messages) => messages,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let ids: Vec<&str> = messages.iter().map(|m| m.id.as_str()).collect();
+        let known = messages::heads(cx.db, &ids)?;
+        let (old, new): (Vec<_>, Vec<_>) = messages.into_iter().partition(|m| known.contains_key(&m.id));
+        if upsert {
+            for message in &old {
+                messages::replace(cx.db, &message.id, &message.json(), &sanitise::content_hash(message))?;
+            }
+        }
+        self.append(cx, &new)?;
+        if self.running.is_none() {
+            self.tell_transcript(cx)?;
+        }
+        Ok(Ok(()))
+    }
+
+    fn application_messages(&self, cx: &mut Cx<'_>, values: Vec<Value>) -> Result<Vec<UiMessage>> {
+        let mut messages: Vec<UiMessage> = Vec::with_capacity(values.len());
+        for mut value in values {
+            if let Value::Object(fields) = &mut value
+                && !fields.contains_key("id")
+            {
+                fields.insert("id".into(), cx.rng.text(16).into());
+            }
+            let mut message = UiMessage::from_client(value)?;
+            sanitise::sanitise(&mut message);
+            if messages.iter().any(|m| m.id == message.id) {
+                return Err(Error::input(format!("the id {} is given twice", message.id)));
+            }
+            messages.push(message);
+        }
+        Ok(messages)
+    }
+
+    /// Chains messages behind the leaf.
+    fn append(&mut self, cx: &mut Cx<'_>, new: &[UiMessage]) -> Result<()> {
+        let mut parent = self.leaf.clone();
+        for message in new {
+            messages::insert(
+                cx.db,
+                &NewMessage {
+                    id: &message.id,
+                    parent: parent.as_deref(),
+                    role: message.role,
+                    turn: None,
+                    body: &message.json(),
+                    hash: &sanitise::content_hash(message),
+                },
+            )?;
+            parent = Some(message.id.as_str().into());
+        }
+        self.move_leaf(cx.db, parent)
+    }
+
+    /// What a turn at the end of the path answers: a message, or the assistant message that it extends.
+    fn end_of_path(&self, cx: &Cx<'_>) -> Result<(Kind, Option<MessageId>)> {
+        let Some(leaf) = self.leaf.clone() else { return Ok((Kind::Answer, None)) };
+        let head = messages::heads(cx.db, &[leaf.as_str()])?;
+        let is_assistant = head.get(leaf.as_str()).is_some_and(|h| h.role == Role::Assistant);
+        Ok((if is_assistant { Kind::Extend } else { Kind::Answer }, Some(leaf)))
+    }
+
+    fn remember_body(&mut self, cx: &mut Cx<'_>, body: Option<String>) -> Result<()> {
+        if self.last_body != body {
+            meta::set(cx.db, meta::LAST_BODY, body.as_deref())?;
+            self.last_body = body;
+        }
+        Ok(())
+    }
+
+    pub(super) fn tell_transcript(&self, cx: &mut Cx<'_>) -> Result<()> {
+        let all = self.clients.all();
+        if !all.is_empty() {
+            cx.send(all, wire::transcript(&self.window(cx.db)?, false));
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, cx: &mut Cx<'_>, admit: Admit) -> Result<TurnId> {
+        // Places in the order follow the clock, so that none is given twice over restarts without reading old rows.
+        self.last_seq = cx.now.0.max(self.last_seq + 1);
+        let mut turn = Turn {
+            id: cx.rng.text(16).into(),
+            seq: self.last_seq,
+            request_id: admit.request_id,
+            kind: admit.kind,
+            trigger: admit.trigger.into(),
+            anchor: admit.anchor,
+            reply: None,
+            attempt: 0,
+            cancelled: false,
+            body: admit.body,
+            metadata: admit.metadata,
+            origin_ids: admit.origin_ids,
+            created_at: cx.now,
+        };
+        let id = turn.id.clone();
+        let starts = self.running.is_none() && self.queue.is_empty();
+        if starts {
+            self.choose_reply(cx, &mut turn);
+        }
+        turns::insert(cx.db, &turn, self.generation, starts.then_some(cx.now))?;
+        if starts {
+            self.open(cx, turn)?;
+        } else {
+            self.queue.push_back(turn);
+        }
+        Ok(id)
+    }
+
+    fn is_live(&self, id: &RequestId) -> bool {
+        self.running.iter().map(|r| &r.turn).chain(&self.queue).any(|t| t.request_id == *id)
+    }
+
+    fn wait_for(&mut self, turn: TurnId, reply: Option<ReplyTo>) {
+        if let Some(to) = reply {
+            self.waiters.insert(turn, to);
+        }
+    }
+
+    fn skip(&self, cx: &mut Cx<'_>, reply: Option<ReplyTo>) {
+        if let Some(to) = reply {
+            cx.push(Effect::Reply(to, Ok(Answer::Turn(TurnResult { status: TurnStatus::Skipped, ..TurnResult::default() }))));
+        }
+    }
+
+    /// Stops a request: the running one now, a queued one when its slot comes (wire §2.13).
+    pub(super) fn cancel(&mut self, cx: &mut Cx<'_>, id: &RequestId) -> Result<()> {
+        if let Some(turn) = self.queue.iter_mut().find(|t| t.request_id == *id) {
+            if !turn.cancelled {
+                turn.cancelled = true;
+                turns::cancel(cx.db, &turn.id)?;
+            }
+            return Ok(());
+        }
+        if self.running.as_ref().is_some_and(|r| r.turn.request_id == *id) {
+            self.abort(cx)?;
+        }
+        Ok(())
+    }
+
+    /// Stops everything that runs or waits.
+    pub(super) fn cancel_all(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        for turn in self.queue.iter_mut().filter(|t| !t.cancelled) {
+            turn.cancelled = true;
+            turns::cancel(cx.db, &turn.id)?;
+        }
+        self.abort(cx)
+    }
+}
+
+/// The custom fields of a turn as a value.
+pub(super) fn body_value(text: Option<&str>) -> Option<Value> {
+    text.and_then(|t| serde_json::from_str::<Map<String, Value>>(t).ok()).map(Value::Object)
+}

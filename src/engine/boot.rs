@@ -1,0 +1,90 @@
+//! The first step of an incarnation: what the last one left is taken up or brought to rest.
+
+use super::{
+    Engine,
+    events::Event,
+    input::{ConnMeta, TurnStatus},
+    outcome::Cx,
+    turn::OwedHook,
+};
+use crate::{
+    error::Result,
+    ids::ConnId,
+    limits,
+    store::{messages, outbox, streams, turns},
+    transcript::{
+        reducer::Accumulator,
+        repair::{self, Close},
+    },
+    wire::{self, Ending, Terminal, message::UiMessage},
+};
+
+impl Engine {
+    pub(super) fn boot(&mut self, cx: &mut Cx<'_>, sockets: Vec<(ConnId, ConnMeta)>) -> Result<()> {
+        for (conn, meta) in sockets {
+            self.clients.add(conn, meta);
+        }
+        let owed = std::mem::take(&mut self.owed_at_boot);
+        for hook in owed {
+            if hook.claims > limits::OUTBOX_CLAIMS {
+                outbox::done(cx.db, hook.id)?;
+                cx.emit(Event::new("hook:given_up").with("hook", "on_chat_response").with("claims", hook.claims));
+                continue;
+            }
+            outbox::claim(cx.db, hook.id)?;
+            self.hooks.push_back(OwedHook::read(cx.db, &hook)?);
+        }
+        if let Some((turn, stream)) = self.dead.take() {
+            self.end_interrupted(cx, &turn, stream)?;
+        }
+        Ok(())
+    }
+
+    /// A leg whose incarnation died ends `aborted`: what was on disk of its answer is stored, its log is offered (decision 37).
+    fn end_interrupted(&mut self, cx: &mut Cx<'_>, turn: &turns::Turn, stream: String) -> Result<()> {
+        let reply = turn.reply.clone().unwrap_or_else(|| turn.id.as_str().into());
+        let before = messages::get(cx.db, &reply)?;
+        let extends = before.is_some();
+        let mut reply_message = match before {
+            Some(stored) => Accumulator::extending(UiMessage::from_row(&stored.body)?),
+            None => Accumulator::new(&reply),
+        };
+        streams::replay(cx.db, &stream, &mut |_, text| {
+            if let Some(chunk) = wire::chunk::Chunk::parse(text) {
+                reply_message.apply(&chunk);
+            }
+            Ok(())
+        })?;
+        let mut message = reply_message.into_message();
+        repair::close(&mut message, Close::Interrupted);
+        crate::store::calls::settle_open(cx.db, &reply, "repair", cx.now)?;
+        let stored = self.store_reply(cx, turn, extends, &mut message)?;
+        turns::drop_attempts(cx.db, &turn.id)?;
+        turns::finish(cx.db, &turn.id, "aborted", Some("interrupted"), cx.now)?;
+        let terminal = Terminal {
+            id: turn.request_id.clone(),
+            ending: Ending::Aborted,
+            body: String::new(),
+            message_ids: turn.origin_ids.clone(),
+            continuation: extends,
+        };
+        let notice = streams::Notice { stream, terminal: terminal.clone() };
+        streams::put_notice(cx.db, &turn.id, &notice)?;
+        self.notice = Some(notice);
+        if stored && !self.clients.all().is_empty() {
+            let frame = wire::transcript(&self.window(cx.db)?, false);
+            cx.send(self.clients.all(), frame);
+        }
+        // Sockets that outlived the object still show the turn as running (wire X7).
+        cx.send(self.clients.all(), wire::terminal(&terminal));
+        self.remember_ending(terminal);
+        self.owe_response(cx, turn, stored.then_some(message), TurnStatus::Aborted, None, extends)?;
+        cx.emit(
+            Event::new("chat:turn:interrupted")
+                .with("requestId", turn.request_id.as_str())
+                .with("trigger", turn.trigger.as_str())
+                .with("partial", stored),
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,299 @@
+//! Server tools: checked, recorded as started, run, recorded as settled. Every call gets exactly one answer (`turns-and-tools.md` §6).
+
+use serde_json::Value;
+
+use super::{
+    Engine,
+    input::{Failure, ToolOutcome},
+    outcome::{Cx, Effect, ToolRun},
+    schema,
+    turn::Phase,
+};
+use crate::{
+    error::{Error, Result},
+    ids::{CallId, Fence},
+    limits,
+    model::{ModelError, ModelErrorClass},
+    store::calls::{self, Started},
+    transcript::{prompt, repair},
+    wire::{Ending, chunk::Chunk},
+};
+
+/// Where a call of the current step is.
+#[derive(Debug)]
+enum Progress {
+    /// Its arguments still come in.
+    Announced,
+    /// It may be run with this input.
+    Ready(Value),
+    /// Its tool runs.
+    Running,
+    /// It has its answer.
+    Settled,
+}
+
+/// A call of the current step.
+pub(super) struct StepCall {
+    slot: u32,
+    id: CallId,
+    name: String,
+    /// Whether clients were told of it.
+    shown: bool,
+    progress: Progress,
+}
+
+impl StepCall {
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.progress, Progress::Running)
+    }
+}
+
+impl Engine {
+    pub(super) fn call_started(&mut self, cx: &mut Cx<'_>, slot: u32, id: &str, name: String) -> Result<()> {
+        let call = self.call_of(cx, slot, id, &name)?;
+        let known = self.tool_exists(&name);
+        let Some(running) = self.running.as_mut() else { return Ok(()) };
+        if let Some(entry) = running.calls.iter_mut().find(|c| c.slot == slot) {
+            // A tool nobody has is shown once it is refused: clients cannot change its kind afterwards.
+            entry.shown = known;
+        }
+        if known {
+            self.close_blocks(cx);
+            self.put(cx, Chunk::ToolInputStart { call, tool: name });
+        }
+        Ok(())
+    }
+
+    pub(super) fn call_delta(&mut self, cx: &mut Cx<'_>, slot: u32, delta: String) {
+        let Some(running) = self.running.as_ref() else { return };
+        let Some(call) = running.calls.iter().find(|c| c.slot == slot && c.shown) else { return };
+        let call = call.id.clone();
+        if !delta.is_empty() {
+            self.put(cx, Chunk::ToolInputDelta { call, delta });
+        }
+    }
+
+    pub(super) fn call_complete(
+        &mut self,
+        cx: &mut Cx<'_>,
+        slot: u32,
+        id: &str,
+        name: String,
+        input: Value,
+        meta: Option<Value>,
+    ) -> Result<()> {
+        let call = self.call_of(cx, slot, id, &name)?;
+        match self.check(&name, &input) {
+            Ok(()) => {
+                self.close_blocks(cx);
+                self.put(cx, Chunk::ToolInputAvailable { call, tool: name, input: input.clone(), meta });
+                self.progress(slot, Progress::Ready(input));
+            }
+            Err(error) => self.reject(cx, slot, call, name, input, error),
+        }
+        Ok(())
+    }
+
+    pub(super) fn call_broken(&mut self, cx: &mut Cx<'_>, slot: u32, id: &str, name: String, raw: String, message: String) -> Result<()> {
+        let call = self.call_of(cx, slot, id, &name)?;
+        self.reject(cx, slot, call, name, Value::String(raw), message);
+        Ok(())
+    }
+
+    fn reject(&mut self, cx: &mut Cx<'_>, slot: u32, call: CallId, name: String, input: Value, mut error: String) {
+        self.close_blocks(cx);
+        let dynamic = !self.tool_exists(&name);
+        cut(&mut error, limits::TOOL_ERROR);
+        self.put(cx, Chunk::ToolInputError { call, tool: name, input, error, dynamic });
+        self.progress(slot, Progress::Settled);
+    }
+
+    fn progress(&mut self, slot: u32, progress: Progress) {
+        if let Some(entry) = self.running.as_mut().and_then(|r| r.calls.iter_mut().find(|c| c.slot == slot)) {
+            entry.progress = progress;
+        }
+    }
+
+    fn tool_exists(&self, name: &str) -> bool {
+        let plan = self.running.as_ref().and_then(|r| r.plan.as_ref());
+        plan.is_some_and(|plan| plan.tools.iter().any(|t| t.spec.name == name))
+    }
+
+    /// Whether a call can be run; the text is for the model.
+    fn check(&self, name: &str, input: &Value) -> std::result::Result<(), String> {
+        let plan = self.running.as_ref().and_then(|r| r.plan.as_ref());
+        let tools = plan.map(|plan| plan.tools.as_slice()).unwrap_or_default();
+        let Some(tool) = tools.iter().find(|t| t.spec.name == name) else {
+            let names: Vec<&str> = tools.iter().map(|t| t.spec.name.as_str()).collect();
+            let offer = if names.is_empty() { "there are no tools".to_string() } else { format!("available: {}", names.join(", ")) };
+            return Err(format!("there is no tool `{name}`; {offer}"));
+        };
+        let size = input.to_string().len();
+        if size > limits::TOOL_INPUT {
+            return Err(format!("the input of `{name}` has {size} bytes, limit {}", limits::TOOL_INPUT));
+        }
+        schema::validate(&tool.spec.input_schema, input).map_err(|e| format!("invalid input for `{name}`: {e}"))
+    }
+
+    /// The call of this slot, with an id that is unique in the object. Providers repeat ids and forget them (wire X34).
+    fn call_of(&mut self, cx: &mut Cx<'_>, slot: u32, id: &str, name: &str) -> Result<CallId> {
+        let Some(running) = self.running.as_mut() else { return Err(Error::corrupt("a call without a turn")) };
+        if let Some(entry) = running.calls.iter().find(|c| c.slot == slot) {
+            return Ok(entry.id.clone());
+        }
+        let usable = !id.is_empty()
+            && id.len() <= 128
+            && !running.calls.iter().any(|c| &*c.id == id)
+            && running.reply.call(id).is_none()
+            && !calls::is_known(cx.db, id)?;
+        let call: CallId = if usable { id.into() } else { format!("call_{}", cx.rng.text(24)).into() };
+        running.calls.push(StepCall { slot, id: call.clone(), name: name.into(), shown: false, progress: Progress::Announced });
+        Ok(call)
+    }
+
+    /// The model call is over: run what it asked for.
+    pub(super) fn run_calls(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        let Some(running) = self.running.as_mut() else { return Ok(()) };
+        // A call that never became complete was announced by mistake; it has no input to run with.
+        let reason = running.reason;
+        let unfinished: Vec<CallId> = running
+            .calls
+            .iter_mut()
+            .filter(|c| matches!(c.progress, Progress::Announced) || (!reason.runs_calls() && matches!(c.progress, Progress::Ready(_))))
+            .map(|c| {
+                c.progress = Progress::Settled;
+                c.id.clone()
+            })
+            .collect();
+        for call in unfinished {
+            if self.running.as_ref().is_some_and(|r| r.reply.call(&call).is_some()) {
+                self.put(cx, Chunk::ToolOutputError { call, error: repair::not_executed(reason), dynamic: false });
+            }
+        }
+        if let Some(running) = self.running.as_mut() {
+            running.phase = Phase::Tools;
+        }
+        self.start_ready(cx)?;
+        self.step_if_settled(cx)
+    }
+
+    /// Starts calls that wait, as many as may run at once. The row is there before the tool is (I13).
+    fn start_ready(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        let most = self.config.max_parallel_tools.unwrap_or(usize::MAX).max(1);
+        let Some(running) = self.running.as_mut() else { return Ok(()) };
+        let (Some(plan), Some(reply)) = (running.plan.clone(), running.turn.reply.clone()) else { return Ok(()) };
+        let mut active = running.calls.iter().filter(|c| c.is_running()).count();
+        let mut started = false;
+        for (ordinal, call) in running.calls.iter_mut().enumerate() {
+            if active >= most || !matches!(call.progress, Progress::Ready(_)) {
+                continue;
+            }
+            let Progress::Ready(input) = std::mem::replace(&mut call.progress, Progress::Running) else { continue };
+            let Some(tool) = plan.tools.iter().find(|t| t.spec.name == call.name) else { continue };
+            active += 1;
+            started = true;
+            calls::start(
+                cx.db,
+                &Started {
+                    message: &reply,
+                    call: &call.id,
+                    turn: &running.turn.id,
+                    step: running.step,
+                    ordinal: ordinal as u32,
+                    name: &call.name,
+                    effect: tool.effect,
+                    boot: &self.boot,
+                },
+                cx.now,
+            )?;
+            cx.push(Effect::RunTool(
+                running.fence.clone(),
+                Box::new(ToolRun {
+                    call: call.id.clone(),
+                    name: call.name.clone(),
+                    input,
+                    timeout_ms: tool.timeout_ms,
+                    step: running.step,
+                    request_id: running.turn.request_id.clone(),
+                    idempotency_key: format!("{}/{reply}/{}", running.turn.id, call.id),
+                }),
+            ));
+        }
+        if started {
+            // What the call was made from is on disk with the record that it was made.
+            running.stream.flush(cx)?;
+        }
+        Ok(())
+    }
+
+    /// A tool ended. Its result is on disk before anyone sees it (I12).
+    pub(super) fn tool_ended(&mut self, cx: &mut Cx<'_>, call: &CallId, outcome: ToolOutcome) -> Result<()> {
+        let Some(running) = self.running.as_mut() else { return Ok(()) };
+        let Some(entry) = running.calls.iter_mut().find(|c| c.id == *call && c.is_running()) else { return Ok(()) };
+        entry.progress = Progress::Settled;
+        let stopping = running.phase == Phase::Stopping;
+        let Some(reply) = running.turn.reply.clone() else { return Ok(()) };
+        let (word, chunk, fatal) = match outcome {
+            ToolOutcome::Output(output) => {
+                let output = prompt::cap_output(&output, limits::TOOL_OUTPUT).unwrap_or(output);
+                ("output", Chunk::ToolOutputAvailable { call: call.clone(), output, preliminary: false }, None)
+            }
+            ToolOutcome::Error(mut error) => {
+                cut(&mut error, limits::TOOL_ERROR);
+                ("error", Chunk::ToolOutputError { call: call.clone(), error, dynamic: false }, None)
+            }
+            ToolOutcome::Fatal(mut error) => {
+                cut(&mut error, limits::TOOL_ERROR);
+                ("error", Chunk::ToolOutputError { call: call.clone(), error: error.clone(), dynamic: false }, Some(error))
+            }
+        };
+        calls::settle(cx.db, &reply, call, word, "server", cx.now)?;
+        self.put(cx, chunk);
+        if let Some(running) = self.running.as_mut() {
+            running.stream.flush(cx)?;
+        }
+        if let Some(text) = fatal {
+            let error = ModelError::new(ModelErrorClass::InvalidRequest, text.clone());
+            return self.fail(cx, Failure { error, shown: text });
+        }
+        if stopping {
+            let waits = self.running.as_ref().is_some_and(|r| r.calls.iter().any(StepCall::is_running));
+            return if waits { Ok(()) } else { self.finish(cx, Ending::Aborted, None) };
+        }
+        self.start_ready(cx)?;
+        self.step_if_settled(cx)
+    }
+
+    fn step_if_settled(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        let settled = self.running.as_ref().is_some_and(|r| r.calls.iter().all(|c| matches!(c.progress, Progress::Settled)));
+        if settled {
+            self.end_step(cx)?;
+            self.flush_if_due(cx)?;
+        }
+        Ok(())
+    }
+
+    /// An early result of a running tool: shown and logged, replaced by the final one. The inner error is the caller's.
+    pub(super) fn preliminary(&mut self, cx: &mut Cx<'_>, fence: &Fence, call: &CallId, output: Value) -> Result<Result<()>> {
+        let runs = self.running.as_ref().is_some_and(|r| {
+            r.fence == *fence && r.phase == Phase::Tools && r.calls.iter().any(|c| c.id == *call && c.is_running())
+        });
+        if !runs {
+            return Ok(Err(Error::refused("the tool of this result has ended")));
+        }
+        self.put(cx, Chunk::ToolOutputAvailable { call: call.clone(), output, preliminary: true });
+        self.flush_if_due(cx)?;
+        Ok(Ok(()))
+    }
+}
+
+/// Cuts a text to at most `most` bytes, at a code point.
+pub(crate) fn cut(text: &mut String, most: usize) {
+    if text.len() > most {
+        let mut end = most;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+    }
+}

@@ -1,0 +1,329 @@
+//! Sockets: who is connected, what each is owed, and the frames that change no turn (wire §2.2–2.6, §2.15).
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{
+    Engine,
+    events::Event,
+    input::{ConnMeta, RpcBody, RpcReply},
+    outcome::{Cx, Effect, RpcCall},
+};
+use crate::{
+    error::{Error, Result},
+    ids::{ConnId, RequestId},
+    limits,
+    store::{meta, streams},
+    wire::{self, ClientFrame, Ending, Terminal},
+};
+
+/// Why a socket gets no live response frames, or will be offered the next stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiting {
+    /// It gets everything live.
+    No,
+    /// It was offered the running stream and has not taken it up: nothing live until then (O6).
+    Offered,
+    /// It asked before there was a stream: it will be offered the next one.
+    Parked,
+}
+
+struct Client {
+    meta: ConnMeta,
+    waiting: Waiting,
+    calls: usize,
+}
+
+/// The connected sockets. Not rows: a client that lost its object probes again.
+#[derive(Default)]
+pub(super) struct Clients(BTreeMap<ConnId, Client>);
+
+impl Clients {
+    pub(super) fn add(&mut self, conn: ConnId, meta: ConnMeta) {
+        self.0.insert(conn, Client { meta, waiting: Waiting::No, calls: 0 });
+    }
+
+    /// Every socket.
+    pub(super) fn all(&self) -> Vec<ConnId> {
+        self.0.keys().cloned().collect()
+    }
+
+    /// Every socket but one.
+    pub(super) fn others(&self, not: &ConnId) -> Vec<ConnId> {
+        self.0.keys().filter(|conn| *conn != not).cloned().collect()
+    }
+
+    /// Those that get live response frames.
+    pub(super) fn live(&self) -> Vec<ConnId> {
+        self.0.iter().filter(|(_, c)| c.waiting != Waiting::Offered).map(|(conn, _)| conn.clone()).collect()
+    }
+
+    fn protocol(&self, not: Option<&ConnId>) -> Vec<ConnId> {
+        self.0.iter().filter(|(conn, c)| !c.meta.no_protocol && Some(*conn) != not).map(|(conn, _)| conn.clone()).collect()
+    }
+
+    pub(super) fn is_connected(&self, conn: &ConnId) -> bool {
+        self.0.contains_key(conn)
+    }
+
+    pub(super) fn is_readonly(&self, conn: &ConnId) -> bool {
+        self.0.get(conn).is_some_and(|c| c.meta.readonly)
+    }
+
+    fn wait(&mut self, conn: &ConnId, waiting: Waiting) {
+        if let Some(client) = self.0.get_mut(conn) {
+            client.waiting = waiting;
+        }
+    }
+
+    /// A stream starts: the parked ones are to be offered it.
+    pub(super) fn offer_parked(&mut self) -> Vec<ConnId> {
+        let parked = self.0.iter_mut().filter(|(_, c)| c.waiting == Waiting::Parked);
+        parked
+            .map(|(conn, c)| {
+                c.waiting = Waiting::Offered;
+                conn.clone()
+            })
+            .collect()
+    }
+
+    /// The stream ends: whoever has not taken it up gets its last frames all the same.
+    pub(super) fn forget_offers(&mut self) {
+        self.0.values_mut().filter(|c| c.waiting == Waiting::Offered).for_each(|c| c.waiting = Waiting::No);
+    }
+
+    /// Nothing will stream: the parked ones are to be told.
+    pub(super) fn release_parked(&mut self) -> Vec<ConnId> {
+        let parked = self.0.iter_mut().filter(|(_, c)| c.waiting == Waiting::Parked);
+        parked
+            .map(|(conn, c)| {
+                c.waiting = Waiting::No;
+                conn.clone()
+            })
+            .collect()
+    }
+}
+
+impl Engine {
+    /// The connect sequence (wire §2.2).
+    pub(super) fn connected(&mut self, cx: &mut Cx<'_>, conn: ConnId, meta: ConnMeta) -> Result<()> {
+        let no_protocol = meta.no_protocol;
+        self.clients.add(conn.clone(), meta);
+        if let Some(id) = self.active_stream() {
+            self.clients.wait(&conn, Waiting::Offered);
+            cx.send_one(&conn, wire::resuming(&id, None));
+        } else if let Some(notice) = self.notice.as_ref().filter(|n| n.terminal.ending == Ending::Aborted) {
+            // The log of a stream whose producer died, until someone has seen its end.
+            cx.send_one(&conn, wire::resuming(&notice.terminal.id, None));
+        } else {
+            if let Some(id) = self.accepted() {
+                self.clients.wait(&conn, Waiting::Parked);
+                cx.send_one(&conn, wire::pending(&id, None));
+            }
+            cx.send_one(&conn, wire::transcript(&self.window(cx.db)?, true));
+        }
+        if no_protocol {
+            return Ok(());
+        }
+        let state = meta::get(cx.db, meta::STATE)?;
+        if self.config.send_identity {
+            cx.send_one(&conn, wire::identity(&self.identity.name, &self.identity.agent, state.is_some()));
+        }
+        if let Some(state) = state {
+            cx.send_one(&conn, wire::state(&state));
+        }
+        cx.send_one(&conn, wire::mcp_servers());
+        Ok(())
+    }
+
+    pub(super) fn disconnected(&mut self, conn: &ConnId) {
+        self.clients.0.remove(conn);
+    }
+
+    /// A text frame.
+    pub(super) fn frame(&mut self, cx: &mut Cx<'_>, conn: &ConnId, text: &str) -> Result<()> {
+        if !self.clients.is_connected(conn) {
+            // Sockets are handed over at boot and at connect; a frame of another one has nobody to be answered.
+            cx.ignored(conn, "unknown", "the socket is not connected");
+            return Ok(());
+        }
+        if text.len() > limits::FRAME_IN {
+            let reason = format!("the message has {} bytes, limit {} (limits::FRAME_IN)", text.len(), limits::FRAME_IN);
+            match wire::chat_id_of_prefix(text) {
+                Some(id) => self.refuse(cx, conn, id, reason),
+                None => cx.ignored(conn, "oversized", "above limits::FRAME_IN"),
+            }
+            return Ok(());
+        }
+        match wire::decode(text) {
+            ClientFrame::Chat { id, body } => self.chat_request(cx, conn, id, body)?,
+            ClientFrame::Probe { probe } => self.probe(cx, conn, probe.as_deref()),
+            ClientFrame::Ack { id } => self.ack(cx, conn, &id)?,
+            ClientFrame::Cancel { .. } | ClientFrame::Clear if self.clients.is_readonly(conn) => {
+                // Decision 42. A page that cleared itself gets its messages back.
+                if text.contains("cf_agent_chat_clear") {
+                    cx.send_one(conn, wire::transcript(&self.window(cx.db)?, false));
+                }
+                cx.ignored(conn, "cancel or clear", "the connection is read-only");
+            }
+            ClientFrame::Cancel { id } => self.cancel(cx, &id)?,
+            ClientFrame::Clear => self.clear(cx, Some(conn))?,
+            ClientFrame::State(state) => {
+                if self.clients.is_readonly(conn) || !self.config.client_state {
+                    cx.send_one(conn, wire::state_error("Connection is readonly"));
+                } else {
+                    cx.push(Effect::ValidateState(conn.clone(), state));
+                }
+            }
+            ClientFrame::Rpc { id, method, args } => self.rpc(cx, conn, id, method, args),
+            ClientFrame::ToolResult { call } => {
+                cx.ignored(conn, "cf_agent_tool_result", "no call waits for a client");
+                let _ = call;
+            }
+            ClientFrame::ToolApproval { call, .. } => {
+                cx.ignored(conn, "cf_agent_tool_approval", "no call waits for an approval");
+                let _ = call;
+            }
+            ClientFrame::Ignored { kind, reason } => cx.ignored(conn, &kind, reason),
+            ClientFrame::Application => cx.push(Effect::Message(conn.clone(), text.into())),
+        }
+        Ok(())
+    }
+
+    /// The running request once it has a first chunk.
+    fn active_stream(&self) -> Option<RequestId> {
+        self.running.as_ref().filter(|r| r.stream.started).map(|r| r.turn.request_id.clone())
+    }
+
+    /// The latest accepted request that does not stream yet.
+    fn accepted(&self) -> Option<RequestId> {
+        self.queue.back().or(self.running.as_ref().map(|r| &r.turn)).map(|t| t.request_id.clone())
+    }
+
+    /// What is going on? Exactly one answer, at once (wire §2.15).
+    fn probe(&mut self, cx: &mut Cx<'_>, conn: &ConnId, probe: Option<&str>) {
+        let frame = if let Some(id) = self.active_stream() {
+            self.clients.wait(conn, Waiting::Offered);
+            wire::resuming(&id, probe)
+        } else if let Some(id) = self.accepted() {
+            self.clients.wait(conn, Waiting::Parked);
+            wire::pending(&id, probe)
+        } else if let Some(notice) = &self.notice {
+            wire::resuming(&notice.terminal.id, probe)
+        } else {
+            wire::resume_none(Some("idle"), probe)
+        };
+        cx.send_one(conn, frame);
+    }
+
+    /// A client takes up a stream: the whole prefix in one burst, then live.
+    fn ack(&mut self, cx: &mut Cx<'_>, conn: &ConnId, id: &RequestId) -> Result<()> {
+        if let Some(running) = self.running.as_mut() {
+            if running.turn.request_id != *id {
+                // Another stream is active, or will be: any frame for this id would end something on the client.
+                if running.stream.started {
+                    return Ok(());
+                }
+            } else if running.stream.started {
+                let continuation = running.extends;
+                streams::replay(cx.db, &running.stream.id, &mut |seq, chunk| {
+                    cx.out.effects.push(Effect::Send(vec![conn.clone()], wire::chunk(id, chunk, Some(seq), continuation, true).into()));
+                    Ok(())
+                })?;
+                for (seq, chunk) in running.stream.buffered() {
+                    cx.send_one(conn, wire::chunk(id, chunk, Some(seq), continuation, true));
+                }
+                cx.send_one(conn, wire::replay_complete(id, continuation));
+                running.resumed.insert(conn.clone());
+                self.clients.wait(conn, Waiting::No);
+                return Ok(());
+            } else {
+                // Not streaming yet: the socket is parked and will be offered the stream.
+                return Ok(());
+            }
+        }
+        self.clients.wait(conn, Waiting::No);
+        if let Some(notice) = self.notice.clone().filter(|n| n.terminal.id == *id) {
+            let continuation = notice.terminal.continuation;
+            streams::replay(cx.db, &notice.stream, &mut |seq, chunk| {
+                cx.out.effects.push(Effect::Send(vec![conn.clone()], wire::chunk(id, chunk, Some(seq), continuation, true).into()));
+                Ok(())
+            })?;
+            if notice.terminal.ending == Ending::Error {
+                cx.send_one(conn, wire::terminal(&notice.terminal));
+            } else {
+                cx.send_one(conn, wire::replay_terminal(id, Some(&notice.terminal)));
+                self.take_down_notice(cx)?;
+            }
+            return Ok(());
+        }
+        let ended = self.ended.iter().find(|t| t.id == *id);
+        cx.send_one(conn, wire::replay_terminal(id, ended));
+        Ok(())
+    }
+
+    pub(super) fn take_down_notice(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        if let Some(notice) = self.notice.take() {
+            streams::drop_notice(cx.db, &notice)?;
+        }
+        Ok(())
+    }
+
+    /// A request that is not run: one closing frame with the reason, for its sender alone (decision 14).
+    pub(super) fn refuse(&mut self, cx: &mut Cx<'_>, conn: &ConnId, id: RequestId, reason: String) {
+        cx.emit(
+            Event::new("chat:request:failed")
+                .with("requestId", id.as_str())
+                .with("stage", "parse")
+                .with("reason", reason.as_str())
+                .with("connection", conn.as_str()),
+        );
+        let terminal = Terminal { id, ending: Ending::Error, body: reason, message_ids: None, continuation: false };
+        cx.send_one(conn, wire::terminal(&terminal));
+    }
+
+    /// Stores a state and tells everyone who is to know. The inner error is the caller's.
+    pub(super) fn set_state(&mut self, cx: &mut Cx<'_>, state: &Value, source: Option<ConnId>) -> Result<Result<()>> {
+        let text = state.to_string();
+        if text.len() > limits::STATE {
+            let error = Error::limit(format!("the state has {} bytes, limit {} (limits::STATE)", text.len(), limits::STATE));
+            if let Some(conn) = &source {
+                cx.send_one(conn, wire::state_error(error.message()));
+            }
+            return Ok(Err(error));
+        }
+        meta::set(cx.db, meta::STATE, Some(&text))?;
+        cx.send(self.clients.protocol(source.as_ref()), wire::state(&text));
+        cx.push(Effect::StateChanged(state.clone(), source));
+        Ok(Ok(()))
+    }
+
+    fn rpc(&mut self, cx: &mut Cx<'_>, conn: &ConnId, id: String, method: String, args: Vec<Value>) {
+        let Some(client) = self.clients.0.get_mut(conn) else { return };
+        if client.calls >= limits::RPC_IN_FLIGHT {
+            let error = format!("{} calls are unanswered on this connection, limit {}", client.calls, limits::RPC_IN_FLIGHT);
+            cx.send_one(conn, wire::rpc_error(&id, &error));
+            return;
+        }
+        client.calls += 1;
+        let readonly = client.meta.readonly;
+        cx.push(Effect::Call(conn.clone(), RpcCall { id, method, args, readonly }));
+    }
+
+    pub(super) fn rpc_reply(&mut self, cx: &mut Cx<'_>, conn: &ConnId, reply: RpcReply) {
+        let Some(client) = self.clients.0.get_mut(conn) else { return };
+        let frame = match reply.body {
+            RpcBody::Chunk(value) => wire::rpc_chunk(&reply.id, &value),
+            RpcBody::Done(value) => {
+                client.calls = client.calls.saturating_sub(1);
+                wire::rpc_done(&reply.id, value.as_ref())
+            }
+            RpcBody::Error(text) => {
+                client.calls = client.calls.saturating_sub(1);
+                wire::rpc_error(&reply.id, &text)
+            }
+        };
+        cx.send_one(conn, frame);
+    }
+}

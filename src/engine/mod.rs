@@ -1,0 +1,262 @@
+//! The engine: one conversation as a machine. An input goes in, rows change inside the caller's transaction, effects come out.
+//!
+//! Nothing here awaits, reads a clock or draws randomness by itself. Memory is a cache of *hot rows* (turns that are not final, the
+//! open attempt, what is owed) plus what may be lost: the tail of the running answer that is not on disk yet, and who is connected.
+//! [`Engine::load`] after any death gives what the last committed step left.
+//!
+//! One file per family of inputs: [`boot`] starts an incarnation, [`clients`] speaks to sockets, [`admission`] takes requests,
+//! [`turn`] runs them, [`stream`] turns model events into chunks, [`calls`] runs tools, [`schedule`] keeps the one alarm.
+
+mod admission;
+mod boot;
+mod calls;
+mod clients;
+pub mod config;
+pub mod events;
+pub mod input;
+pub mod outcome;
+mod schedule;
+pub use crate::agent::schema;
+mod stream;
+mod turn;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use config::Config;
+use events::Event;
+use input::{Answer, Command, Input, ReplyTo};
+use outcome::{Cx, Effect};
+
+use crate::{
+    error::{Error, Result},
+    ids::{Boot, ConnId, MessageId, TurnId},
+    limits,
+    store::{
+        Sql, messages, meta,
+        outbox::{self, Owed},
+        schema as tables,
+        streams::{self, Notice},
+        turns::{self, Turn},
+    },
+    wire::Terminal,
+};
+
+/// Who this object is, on the wire.
+#[derive(Clone, Debug, Default)]
+pub struct Identity {
+    /// The object's name.
+    pub name: String,
+    /// The kebab-case name of its class.
+    pub agent: String,
+}
+
+/// One conversation.
+pub struct Engine {
+    boot: Boot,
+    identity: Identity,
+    config: Config,
+    clients: clients::Clients,
+    /// Admitted turns that have not started, in order.
+    queue: VecDeque<Turn>,
+    running: Option<Box<turn::Running>>,
+    /// The newest message of the active path.
+    leaf: Option<MessageId>,
+    generation: i64,
+    last_seq: i64,
+    /// The last bad ending, kept for whoever was away.
+    notice: Option<Notice>,
+    /// The last endings, for a late ACK.
+    ended: VecDeque<Terminal>,
+    /// Who posted a transcript that ends in the message a turn extends: its view needs healing (O5).
+    extended_by: BTreeMap<TurnId, ConnId>,
+    /// Who waits for a turn inside this incarnation.
+    waiters: BTreeMap<TurnId, ReplyTo>,
+    /// Owed response hooks; the first one is running if `hook_runs`.
+    hooks: VecDeque<turn::OwedHook>,
+    hook_runs: bool,
+    /// Whether an alarm may be set.
+    armed: bool,
+    last_body: Option<String>,
+    /// What the open attempt of an earlier incarnation left: its turn and its log.
+    dead: Option<(Turn, String)>,
+    owed_at_boot: Vec<Owed>,
+    /// Job reports that came too late, for the log.
+    stale: u64,
+}
+
+impl Engine {
+    /// Reads the hot rows. Bounded work, no message bodies.
+    ///
+    /// # Errors
+    /// The database failed, or a newer release wrote its rows.
+    pub fn load(db: &dyn Sql, boot: Boot, identity: Identity, config: Config) -> Result<Engine> {
+        tables::migrate(db)?;
+        let mut live = turns::live(db)?;
+        let dead = match turns::the_open_attempt(db)? {
+            // Any attempt that is open now belongs to an incarnation that is gone: this one has not started yet.
+            Some((id, stream)) => {
+                let at = live.iter().position(|t| t.id == id).ok_or_else(|| Error::corrupt(format!("attempt of no live turn {id}")))?;
+                Some((live.remove(at), stream))
+            }
+            None => None,
+        };
+        let last_seq = live.last().map(|t| t.seq).max(dead.as_ref().map(|(t, _)| t.seq)).unwrap_or(0);
+        let owed_at_boot = outbox::owed(db)?;
+        Ok(Engine {
+            boot,
+            identity,
+            config,
+            clients: clients::Clients::default(),
+            armed: dead.is_some() || !live.is_empty() || !owed_at_boot.is_empty(),
+            queue: live.into(),
+            running: None,
+            leaf: meta::get(db, meta::LEAF)?.map(MessageId::from),
+            generation: meta::get(db, meta::GENERATION)?.and_then(|g| g.parse().ok()).unwrap_or(0),
+            last_seq,
+            notice: streams::notice(db)?,
+            ended: VecDeque::new(),
+            extended_by: BTreeMap::new(),
+            waiters: BTreeMap::new(),
+            hooks: VecDeque::new(),
+            hook_runs: false,
+            last_body: meta::get(db, meta::LAST_BODY)?,
+            dead,
+            owed_at_boot,
+            stale: 0,
+        })
+    }
+
+    /// Whether this input may be stepped without a transaction because it writes nothing: text that is not due for its segment.
+    pub fn writes_nothing(&self, input: &Input, now: crate::time::Millis) -> bool {
+        match input {
+            Input::Job(fence, input::JobEvent::Model(events)) => match &self.running {
+                Some(running) if running.fence == *fence => running.only_buffers(events, now, self.config.coalesce_deltas),
+                _ => true,
+            },
+            _ => false,
+        }
+    }
+
+    /// One input, one transaction. Total: an error means that nothing of it happened and the engine has to be loaded anew.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub fn step(&mut self, cx: &mut Cx<'_>, input: Input) -> Result<()> {
+        match input {
+            Input::Boot(sockets) => self.boot(cx, sockets)?,
+            Input::Connected(conn, meta) => self.connected(cx, conn, meta)?,
+            Input::Frame(conn, text) => self.frame(cx, &conn, &text)?,
+            Input::Disconnected(conn) => self.disconnected(&conn),
+            Input::Alarm => self.alarm_fired(cx),
+            Input::Command(command, reply) => self.command(cx, command, reply)?,
+            Input::Job(fence, event) => {
+                if self.running.as_ref().is_some_and(|running| running.fence == fence) {
+                    self.job(cx, event)?;
+                } else {
+                    // A late report of work that was stopped or replaced. Fenced off, counted, harmless.
+                    self.stale += 1;
+                }
+            }
+            Input::Rpc(conn, reply) => self.rpc_reply(cx, &conn, reply),
+            Input::ResponseHookEnded(id) => self.response_hook_ended(cx, id)?,
+        }
+        self.next_turn(cx)?;
+        self.next_hook(cx);
+        self.plan_alarm(cx);
+        Ok(())
+    }
+
+    fn command(&mut self, cx: &mut Cx<'_>, command: Command, reply: Option<ReplyTo>) -> Result<()> {
+        let answer = match command {
+            Command::SaveMessages { messages, metadata } => match self.save_messages(cx, messages, metadata, reply)? {
+                Ok(()) => return Ok(()),
+                Err(refused) => Err(refused),
+            },
+            Command::ContinueLastTurn { body } => match self.continue_last_turn(cx, body, reply)? {
+                Ok(()) => return Ok(()),
+                Err(refused) => Err(refused),
+            },
+            Command::AddMessages { messages, upsert } => self.add_messages(cx, messages, upsert)?.map(|()| Answer::Done),
+            Command::Clear => self.clear(cx, None).map(|()| Answer::Done),
+            Command::SetState { state, source } => self.set_state(cx, &state, source)?.map(|()| Answer::Done),
+            Command::RefuseState { conn } => {
+                cx.send_one(&conn, crate::wire::state_error("State update rejected"));
+                Ok(Answer::Done)
+            }
+            Command::GetState => meta::get(cx.db, meta::STATE)?
+                .map(|text| serde_json::from_str(&text).map_err(|e| Error::corrupt(format!("the stored state cannot be read: {e}"))))
+                .transpose()
+                .map(Answer::State),
+            Command::GetMessages => Ok(Answer::Messages(self.window(cx.db)?)),
+            Command::Abort(request) => self.cancel(cx, &request).map(|()| Answer::Done),
+            Command::AbortAll => self.cancel_all(cx).map(|()| Answer::Done),
+            Command::Broadcast(text) => {
+                cx.send(self.clients.all(), text);
+                Ok(Answer::Done)
+            }
+            Command::SendTo(conn, text) => {
+                if self.clients.is_connected(&conn) {
+                    cx.send_one(&conn, text);
+                }
+                Ok(Answer::Done)
+            }
+            Command::CloseConn(conn, code, reason) => {
+                cx.push(Effect::Close(conn, code, reason));
+                Ok(Answer::Done)
+            }
+            Command::Emit(fence, chunk) => self.application_chunk(cx, &fence, chunk)?.map(|()| Answer::Done),
+            Command::Preliminary(fence, call, output) => self.preliminary(cx, &fence, &call, output)?.map(|()| Answer::Done),
+        };
+        if let Some(to) = reply {
+            cx.push(Effect::Reply(to, answer));
+        }
+        Ok(())
+    }
+
+    /// The newest window of the active path, oldest first, as JSON texts.
+    fn window(&self, db: &dyn Sql) -> Result<Vec<String>> {
+        let Some(leaf) = &self.leaf else { return Ok(Vec::new()) };
+        Ok(messages::path(db, leaf, limits::WIRE_WINDOW)?.into_iter().map(|m| m.body).collect())
+    }
+
+    fn move_leaf(&mut self, db: &dyn Sql, to: Option<MessageId>) -> Result<()> {
+        if self.leaf != to {
+            meta::set(db, meta::LEAF, to.as_deref())?;
+            self.leaf = to;
+        }
+        Ok(())
+    }
+
+    fn remember_ending(&mut self, terminal: Terminal) {
+        self.ended.retain(|t| t.id != terminal.id);
+        self.ended.push_back(terminal);
+        if self.ended.len() > limits::ENDED_MEMORY {
+            self.ended.pop_front();
+        }
+    }
+
+    /// Forgets everything (wire §2.14). `sender` cleared its own view already.
+    fn clear(&mut self, cx: &mut Cx<'_>, sender: Option<&ConnId>) -> Result<()> {
+        self.generation += 1;
+        messages::clear(cx.db)?;
+        turns::clear(cx.db)?;
+        streams::clear(cx.db)?;
+        crate::store::calls::clear(cx.db)?;
+        outbox::clear(cx.db)?;
+        meta::set(cx.db, meta::LAST_BODY, None)?;
+        meta::set(cx.db, meta::GENERATION, Some(&self.generation.to_string()))?;
+        self.move_leaf(cx.db, None)?;
+        self.last_body = None;
+        self.notice = None;
+        // A running hook finishes for itself; its row is gone.
+        self.hooks.clear();
+        for conn in self.clients.release_parked() {
+            cx.send_one(&conn, crate::wire::resume_none(None, None));
+        }
+        let others = self.clients.all().into_iter().filter(|conn| Some(conn) != sender).collect();
+        cx.send(others, crate::wire::cleared());
+        self.drop_turns(cx);
+        cx.emit(Event::new("chat:clear").with("generation", self.generation));
+        Ok(())
+    }
+}

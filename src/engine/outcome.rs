@@ -1,0 +1,177 @@
+//! What a step asks the world to do after its commit, and the context a step runs in.
+
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use super::{
+    events::Event,
+    input::{Answer, JobEvent, ReplyTo},
+};
+use crate::{
+    error::Result,
+    ids::{CallId, ConnId, Fence, RequestId},
+    model::ModelRequest,
+    rng::Rng,
+    store::Sql,
+    time::Millis,
+    wire::message::UiMessage,
+};
+
+/// Something to do once the rows are committed, in order.
+pub enum Effect {
+    /// Send one frame to these sockets; written once, shared by all.
+    Send(Vec<ConnId>, Rc<str>),
+    /// Close a socket.
+    Close(ConnId, u16, String),
+    /// Ask the agent how the turn is to run.
+    Prepare(Fence, Box<TurnInfo>),
+    /// Call the model.
+    CallModel(Fence, Box<ModelRequest>),
+    /// Run a server tool.
+    RunTool(Fence, Box<ToolRun>),
+    /// Stop what the turn has running.
+    Cancel(Fence),
+    /// Report an event after a while.
+    Timer(Fence, JobEvent, u32),
+    /// Answer a waiting caller.
+    Reply(ReplyTo, Result<Answer>),
+    /// Let the application check a client's state.
+    ValidateState(ConnId, Value),
+    /// Tell the application that the state changed.
+    StateChanged(Value, Option<ConnId>),
+    /// Run a callable.
+    Call(ConnId, RpcCall),
+    /// Hand a frame of its own to the application.
+    Message(ConnId, Box<str>),
+    /// Run `on_chat_response` for this outbox row.
+    ResponseHook(i64, Box<ChatResponse>),
+    /// Show a chunk to the `on_chunk` hook.
+    Observe(crate::wire::chunk::Chunk),
+    /// Log an event.
+    Emit(Event),
+}
+
+/// A call of a callable.
+#[derive(Clone, Debug)]
+pub struct RpcCall {
+    /// The caller's id of it.
+    pub id: String,
+    /// The method.
+    pub method: String,
+    /// The arguments.
+    pub args: Vec<Value>,
+    /// Whether the caller may change nothing.
+    pub readonly: bool,
+}
+
+/// A server tool to run.
+#[derive(Clone, Debug)]
+pub struct ToolRun {
+    /// The call.
+    pub call: CallId,
+    /// The tool.
+    pub name: String,
+    /// Its input; valid by its schema.
+    pub input: Value,
+    /// How long it may run.
+    pub timeout_ms: u32,
+    /// The step, from 1.
+    pub step: u32,
+    /// The request it belongs to.
+    pub request_id: RequestId,
+    /// Names this call for ever: `turn/message/call`. For tools that can be told not to do a thing twice.
+    pub idempotency_key: String,
+}
+
+/// What hooks learn about a turn.
+#[derive(Clone, Debug, Default)]
+pub struct TurnInfo {
+    /// The id clients know it by.
+    pub request_id: String,
+    /// Who started it.
+    pub trigger: String,
+    /// Whether it extends an earlier message.
+    pub continuation: bool,
+    /// The custom fields of the request; untrusted.
+    pub body: Option<Value>,
+}
+
+/// What `on_chat_response` is called with.
+#[derive(Clone, Debug)]
+pub struct ChatResponse {
+    /// The id clients knew the turn by.
+    pub request_id: String,
+    /// The reply as stored, if there is one.
+    pub message: Option<UiMessage>,
+    /// Whether it extended an earlier message.
+    pub continuation: bool,
+    /// How it ended: `completed`, `error` or `aborted`.
+    pub status: super::input::TurnStatus,
+    /// The text clients were shown, if it failed.
+    pub error: Option<String>,
+    /// Whether the hook is called again because the object died during the first call.
+    pub recovered: bool,
+}
+
+/// What to do with the one alarm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AlarmPlan {
+    /// Leave it.
+    #[default]
+    Keep,
+    /// Set it.
+    Set(Millis),
+    /// Clear it.
+    Clear,
+}
+
+/// The result of one step.
+#[derive(Default)]
+pub struct Outcome {
+    /// What to do, in order.
+    pub effects: Vec<Effect>,
+    /// The alarm, armed in the same synchronous stretch as the commit.
+    pub alarm: AlarmPlan,
+}
+
+/// What a step runs in: the open transaction, the time, the generator, and where its effects go.
+pub struct Cx<'a> {
+    /// The database, inside the transaction of this step.
+    pub db: &'a dyn Sql,
+    /// The time of this step.
+    pub now: Millis,
+    /// The generator of ids.
+    pub rng: &'a mut Rng,
+    /// Where effects go.
+    pub out: &'a mut Outcome,
+}
+
+impl Cx<'_> {
+    /// Adds an effect.
+    pub fn push(&mut self, effect: Effect) {
+        self.out.effects.push(effect);
+    }
+
+    /// Sends a frame to these sockets, if there are any.
+    pub fn send(&mut self, to: Vec<ConnId>, frame: impl Into<Rc<str>>) {
+        if !to.is_empty() {
+            self.push(Effect::Send(to, frame.into()));
+        }
+    }
+
+    /// Sends a frame to one socket.
+    pub fn send_one(&mut self, to: &ConnId, frame: impl Into<Rc<str>>) {
+        self.push(Effect::Send(vec![to.clone()], frame.into()));
+    }
+
+    /// Logs an event.
+    pub fn emit(&mut self, event: Event) {
+        self.push(Effect::Emit(event));
+    }
+
+    /// Logs that a frame was not acted on.
+    pub fn ignored(&mut self, conn: &ConnId, kind: &str, reason: &str) {
+        self.emit(Event::new("frame:ignored").with("type", kind).with("reason", reason).with("connection", conn.as_str()));
+    }
+}

@@ -1,0 +1,632 @@
+//! The life of a turn: start, steps, end (`recovery.md` §6.5). One transaction ends it: message, log, attempt, turn, owed hook.
+
+use std::{collections::BTreeSet, rc::Rc};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    Engine,
+    admission::body_value,
+    calls::StepCall,
+    events::Event,
+    input::{Answer, Failure, JobEvent, Prepared, TurnResult, TurnStatus},
+    outcome::{ChatResponse, Cx, Effect, TurnInfo},
+    stream::Stream,
+};
+use crate::{
+    error::{Error, Result},
+    ids::{ConnId, Fence, MessageId},
+    limits,
+    model::{Finish, FinishReason, ModelError, ModelErrorClass, ModelRequest, Msg, Usage},
+    store::{
+        Sql, calls,
+        messages::{self, NewMessage},
+        outbox::{self, Owed},
+        streams::{self, Notice},
+        turns::{self, Kind, Turn},
+    },
+    time::Millis,
+    transcript::{
+        prompt,
+        reducer::Accumulator,
+        repair::{self, Close},
+        sanitise,
+    },
+    wire::{self, Ending, Terminal, chunk::Chunk, message::UiMessage},
+};
+
+/// What the running turn waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The agent, to say how it is to run.
+    Preparing,
+    /// The model.
+    Model,
+    /// The next silent retry of a model call.
+    Retrying,
+    /// Server tools.
+    Tools,
+    /// Server tools that were told to stop.
+    Stopping,
+}
+
+/// The running turn. Everything here but the tail of the answer can be had again from rows.
+pub(super) struct Running {
+    pub(super) turn: Turn,
+    pub(super) fence: Fence,
+    pub(super) extends: bool,
+    pub(super) phase: Phase,
+    pub(super) reply: Accumulator,
+    pub(super) stream: Stream,
+    pub(super) plan: Option<Rc<Prepared>>,
+    pub(super) history: Vec<Rc<Msg>>,
+    /// The current step, from 1.
+    pub(super) step: u32,
+    pub(super) calls: Vec<StepCall>,
+    /// Silent retries of the current model call.
+    pub(super) retries: u32,
+    /// Whether a client saw something of the current model call.
+    pub(super) shown: bool,
+    /// Sockets that took this stream up by a replay: their view needs healing at the end (O5).
+    pub(super) resumed: BTreeSet<ConnId>,
+    pub(super) reason: FinishReason,
+    pub(super) usage: Usage,
+    pub(super) started_at: Millis,
+    rows_before: u64,
+}
+
+/// A response hook that is due.
+pub(super) struct OwedHook {
+    pub(super) id: i64,
+    response: ChatResponse,
+}
+
+/// The row of an owed response hook.
+#[derive(Serialize, Deserialize)]
+struct OwedRow {
+    request_id: String,
+    message_id: Option<String>,
+    continuation: bool,
+    status: String,
+    error: Option<String>,
+}
+
+impl OwedHook {
+    /// Reads an owed hook that an earlier incarnation did not finish.
+    pub(super) fn read(db: &dyn Sql, owed: &Owed) -> Result<OwedHook> {
+        let row: OwedRow =
+            serde_json::from_str(&owed.payload).map_err(|e| Error::corrupt(format!("an owed hook cannot be read: {e}")))?;
+        let message = match &row.message_id {
+            Some(id) => messages::get(db, id)?.map(|stored| UiMessage::from_row(&stored.body)).transpose()?,
+            None => None,
+        };
+        let status = match row.status.as_str() {
+            "completed" => TurnStatus::Completed,
+            "aborted" => TurnStatus::Aborted,
+            _ => TurnStatus::Error,
+        };
+        Ok(OwedHook {
+            id: owed.id,
+            response: ChatResponse {
+                request_id: row.request_id,
+                message,
+                continuation: row.continuation,
+                status,
+                error: row.error,
+                recovered: true,
+            },
+        })
+    }
+}
+
+impl Engine {
+    /// Starts queued turns until one runs. Runs at the end of every step.
+    pub(super) fn next_turn(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        while self.running.is_none() {
+            let Some(mut turn) = self.queue.pop_front() else { return Ok(()) };
+            if turn.cancelled {
+                self.end_unstarted(cx, &turn)?;
+                continue;
+            }
+            self.choose_reply(cx, &mut turn);
+            turns::start(cx.db, &turn, cx.now)?;
+            self.open(cx, turn)?;
+        }
+        Ok(())
+    }
+
+    /// Chooses the message that an attempt writes. Fixed before the first model call (I5).
+    pub(super) fn choose_reply(&self, cx: &mut Cx<'_>, turn: &mut Turn) {
+        turn.attempt += 1;
+        if turn.reply.is_none() {
+            turn.reply = match turn.kind {
+                Kind::Extend => turn.anchor.clone(),
+                Kind::Answer | Kind::Branch => Some(cx.rng.text(16).into()),
+            };
+        }
+    }
+
+    /// Opens the attempt of a turn whose row is written.
+    pub(super) fn open(&mut self, cx: &mut Cx<'_>, turn: Turn) -> Result<()> {
+        let reply_id = turn.reply.clone().ok_or_else(|| Error::corrupt(format!("turn {} has no reply id", turn.id)))?;
+        let stored = if turn.kind == Kind::Extend { messages::get(cx.db, &reply_id)? } else { None };
+        let extends = stored.is_some();
+        let reply = match stored {
+            Some(stored) => Accumulator::extending(UiMessage::from_row(&stored.body)?),
+            None => Accumulator::new(&reply_id),
+        };
+        let stream = Stream::new(format!("{}.{}", turn.id, turn.attempt));
+        turns::open_attempt(cx.db, &turn, &self.boot, &stream.id, cx.now)?;
+        let fence = Fence { turn: turn.id.clone(), attempt: turn.attempt, boot: self.boot.clone() };
+        let info = TurnInfo {
+            request_id: turn.request_id.to_string(),
+            trigger: turn.trigger.clone(),
+            continuation: extends,
+            body: body_value(turn.body.as_deref()),
+        };
+        cx.emit(
+            Event::new("chat:turn:start")
+                .with("requestId", turn.request_id.as_str())
+                .with("trigger", turn.trigger.as_str())
+                .with("admission", "queue")
+                .with("continuation", extends)
+                .with("generation", self.generation)
+                .with("waitedMs", cx.now.since(turn.created_at)),
+        );
+        cx.push(Effect::Prepare(fence.clone(), Box::new(info)));
+        self.running = Some(Box::new(Running {
+            turn,
+            fence,
+            extends,
+            phase: Phase::Preparing,
+            reply,
+            stream,
+            plan: None,
+            history: Vec::new(),
+            step: 0,
+            calls: Vec::new(),
+            retries: 0,
+            shown: false,
+            resumed: BTreeSet::new(),
+            reason: FinishReason::Stop,
+            usage: Usage::default(),
+            started_at: cx.now,
+            rows_before: cx.db.meter().written,
+        }));
+        Ok(())
+    }
+
+    /// A job of the running turn reports.
+    pub(super) fn job(&mut self, cx: &mut Cx<'_>, event: JobEvent) -> Result<()> {
+        match event {
+            JobEvent::Prepared(Ok(plan)) => self.prepared(cx, *plan),
+            JobEvent::Prepared(Err(failure)) => self.fail(cx, *failure),
+            JobEvent::Model(events) => self.model_events(cx, events),
+            JobEvent::ModelEnded(Ok(finish)) => self.model_finished(cx, finish),
+            JobEvent::ModelEnded(Err(failure)) => self.model_failed(cx, *failure),
+            JobEvent::ToolEnded(call, outcome) => self.tool_ended(cx, &call, outcome),
+            JobEvent::GraceOver => self.finish(cx, Ending::Aborted, None),
+            JobEvent::FlushDue => {
+                if let Some(running) = self.running.as_mut() {
+                    running.stream.timer = false;
+                    running.stream.flush(cx)?;
+                }
+                Ok(())
+            }
+            JobEvent::RetryDue => {
+                if let Some(running) = self.running.as_mut().filter(|r| r.phase == Phase::Retrying) {
+                    running.phase = Phase::Model;
+                    self.send_request(cx);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The agent said how the turn is to run: read the history and make the first model call.
+    fn prepared(&mut self, cx: &mut Cx<'_>, mut plan: Prepared) -> Result<()> {
+        let Some(running) = self.running.as_mut().filter(|r| r.phase == Phase::Preparing) else { return Ok(()) };
+        if let Some(anchor) = &running.turn.anchor {
+            for stored in messages::path(cx.db, anchor, self.config.hydration_budget)? {
+                if running.extends && stored.id == *anchor {
+                    continue;
+                }
+                let message = UiMessage::from_row(&stored.body)?;
+                let system = prompt::system([&message]);
+                if !system.is_empty() {
+                    plan.system.push_str("\n\n");
+                    plan.system.push_str(&system);
+                }
+                running.history.extend(prompt::one(&message).into_iter().map(Rc::new));
+            }
+        }
+        running.plan = Some(Rc::new(plan));
+        if running.history.is_empty() && running.reply.is_empty() {
+            let text = "nothing to send to the model: the conversation is empty".to_string();
+            return self.fail(cx, Failure { error: ModelError::new(ModelErrorClass::InvalidRequest, text.clone()), shown: text });
+        }
+        self.next_step(cx);
+        Ok(())
+    }
+
+    /// The next model call of the turn.
+    pub(super) fn next_step(&mut self, cx: &mut Cx<'_>) {
+        if let Some(running) = self.running.as_mut() {
+            running.step += 1;
+            running.calls.clear();
+            running.retries = 0;
+            running.shown = false;
+            running.phase = Phase::Model;
+        }
+        self.send_request(cx);
+    }
+
+    fn send_request(&mut self, cx: &mut Cx<'_>) {
+        let Some(running) = self.running.as_ref() else { return };
+        let Some(plan) = running.plan.clone() else { return };
+        let request = ModelRequest {
+            model: plan.model.clone(),
+            system: plan.system.clone(),
+            messages: prompt::assemble(&running.history, &running.reply.message(), true),
+            tools: plan.tools.iter().map(|t| t.spec.clone()).collect(),
+            tool_choice: plan.tool_choice.clone(),
+            max_output: plan.max_output,
+            temperature: plan.temperature,
+            top_p: plan.top_p,
+            reasoning: plan.reasoning.clone(),
+            session_key: self.identity.name.clone(),
+        };
+        cx.push(Effect::CallModel(running.fence.clone(), Box::new(request)));
+    }
+
+    fn model_finished(&mut self, cx: &mut Cx<'_>, finish: Finish) -> Result<()> {
+        let Some(running) = self.running.as_mut().filter(|r| r.phase == Phase::Model) else { return Ok(()) };
+        running.reason = finish.reason;
+        self.close_blocks(cx);
+        self.run_calls(cx)
+    }
+
+    /// All calls of the step have an answer, or there were none.
+    pub(super) fn end_step(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        self.put_if_open(cx, Chunk::FinishStep);
+        let Some(running) = self.running.as_ref() else { return Ok(()) };
+        let most = running.plan.as_ref().map_or(limits::MAX_STEPS, |plan| plan.max_steps);
+        let goes_on = !running.calls.is_empty() && running.reason.runs_calls() && running.step < most;
+        if goes_on {
+            self.next_step(cx);
+            return Ok(());
+        }
+        let reason = running.reason.as_str().to_string();
+        if running.stream.started {
+            self.put(cx, Chunk::Finish { reason, metadata: None });
+        }
+        self.finish(cx, Ending::Completed, None)
+    }
+
+    /// A model call failed: again if nobody saw anything of it, else the turn ends with what it has (decision 34).
+    fn model_failed(&mut self, cx: &mut Cx<'_>, failure: Failure) -> Result<()> {
+        let Some(running) = self.running.as_mut().filter(|r| r.phase == Phase::Model) else { return Ok(()) };
+        let error = &failure.error;
+        let doubled = u64::from(limits::RETRY_BASE_MS) << running.retries.min(4);
+        // ±20 %, so that conversations that failed together do not come back together.
+        let jittered = doubled * 4 / 5 + cx.rng.below(doubled * 2 / 5 + 1);
+        let delay = error.retry_after_ms.unwrap_or(jittered);
+        if !running.shown
+            && !error.no_retry
+            && running.retries < error.class.retries_in_step()
+            && delay <= u64::from(limits::RETRY_IN_MEMORY_MS)
+        {
+            running.retries += 1;
+            running.phase = Phase::Retrying;
+            cx.emit(
+                Event::new("chat:model:retry")
+                    .with("requestId", running.turn.request_id.as_str())
+                    .with("attempt", running.retries)
+                    .with("delayMs", delay)
+                    .with("status", error.status)
+                    .with("code", error.code.clone()),
+            );
+            let fence = running.fence.clone();
+            cx.push(Effect::Timer(fence, JobEvent::RetryDue, u32::try_from(delay).unwrap_or(limits::RETRY_IN_MEMORY_MS)));
+            return Ok(());
+        }
+        self.fail(cx, failure)
+    }
+
+    /// The turn ends with an error; what it has stays.
+    pub(super) fn fail(&mut self, cx: &mut Cx<'_>, failure: Failure) -> Result<()> {
+        if let Some(running) = &self.running {
+            cx.emit(
+                Event::new("chat:request:failed")
+                    .with("requestId", running.turn.request_id.as_str())
+                    .with("stage", if running.step == 0 { "turn" } else { "stream" })
+                    .with("class", format!("{:?}", failure.error.class))
+                    .with("status", failure.error.status)
+                    .with("code", failure.error.code.clone())
+                    .with("providerRequestId", failure.error.request_id.clone()),
+            );
+            cx.push(Effect::Cancel(running.fence.clone()));
+        }
+        self.finish(cx, Ending::Error, Some(failure.shown))
+    }
+
+    /// Someone stopped the running turn: at once, or after the running tools had their grace.
+    pub(super) fn abort(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        let Some(running) = self.running.as_mut() else { return Ok(()) };
+        match running.phase {
+            Phase::Stopping => Ok(()),
+            Phase::Tools => {
+                running.phase = Phase::Stopping;
+                let fence = running.fence.clone();
+                cx.push(Effect::Cancel(fence.clone()));
+                cx.push(Effect::Timer(fence, JobEvent::GraceOver, self.config.abort_grace_ms));
+                Ok(())
+            }
+            Phase::Preparing | Phase::Model | Phase::Retrying => {
+                cx.push(Effect::Cancel(running.fence.clone()));
+                self.finish(cx, Ending::Aborted, None)
+            }
+        }
+    }
+
+    /// The cutover: the turn comes to rest, in one transaction.
+    pub(super) fn finish(&mut self, cx: &mut Cx<'_>, ending: Ending, error: Option<String>) -> Result<()> {
+        let Some(mut running) = self.running.take() else { return Ok(()) };
+        if ending == Ending::Error {
+            // The log is kept for whoever was away: it has to hold what the others saw.
+            running.stream.flush(cx)?;
+        }
+        let Running { turn, extends, reply, stream, .. } = *running;
+        let mut message = reply.into_message();
+        match ending {
+            Ending::Completed => {}
+            Ending::Aborted | Ending::Skipped => {
+                repair::close(&mut message, Close::Aborted);
+            }
+            Ending::Error => {
+                repair::close(&mut message, Close::Stopped(FinishReason::Error));
+            }
+        }
+        if let Some(reply_id) = turn.reply.as_ref().filter(|_| running.calls.iter().any(StepCall::is_running)) {
+            calls::settle_open(cx.db, reply_id, "repair", cx.now)?;
+        }
+        let stored = stream.started && self.store_reply(cx, &turn, extends, &mut message)?;
+        let state = match ending {
+            Ending::Completed => "completed",
+            Ending::Error => "failed",
+            Ending::Aborted => "aborted",
+            Ending::Skipped => "skipped",
+        };
+        turns::drop_attempts(cx.db, &turn.id)?;
+        turns::finish(cx.db, &turn.id, state, error.as_deref(), cx.now)?;
+        let body = match (&error, ending) {
+            (Some(text), _) => text.clone(),
+            (None, Ending::Completed) if !stored => "No response was generated.".into(),
+            _ => String::new(),
+        };
+        let terminal = Terminal {
+            id: turn.request_id.clone(),
+            ending,
+            body,
+            message_ids: turn.origin_ids.clone(),
+            continuation: extends,
+        };
+        // An older notice goes with any ending: with a good one it is no longer true, with a bad one there is a newer.
+        self.take_down_notice(cx)?;
+        if ending == Ending::Error {
+            let notice = Notice { stream: stream.id.clone(), terminal: terminal.clone() };
+            streams::put_notice(cx.db, &turn.id, &notice)?;
+            self.notice = Some(notice);
+        } else if stream.has_rows() {
+            streams::drop_stream(cx.db, &stream.id)?;
+        }
+        if turn.seq % 16 == 0 {
+            turns::prune(cx.db)?;
+        }
+
+        self.clients.forget_offers();
+        let originator = self.extended_by.remove(&turn.id);
+        if stored {
+            self.tell_transcript(cx)?;
+            let mut heal: BTreeSet<ConnId> = running.resumed;
+            heal.extend(originator);
+            heal.retain(|conn| self.clients.is_connected(conn));
+            if !heal.is_empty() {
+                cx.send(heal.into_iter().collect(), wire::message_updated(&message.json()));
+            }
+        }
+        cx.send(self.clients.all(), wire::terminal(&terminal));
+        if !stream.started && self.queue.is_empty() {
+            for conn in self.clients.release_parked() {
+                cx.send_one(&conn, wire::resume_none(None, None));
+            }
+        }
+        self.remember_ending(terminal);
+
+        let status = match ending {
+            Ending::Completed => TurnStatus::Completed,
+            Ending::Error => TurnStatus::Error,
+            Ending::Aborted | Ending::Skipped => TurnStatus::Aborted,
+        };
+        let message = stored.then_some(message);
+        self.owe_response(cx, &turn, message.clone(), status, error.clone(), extends)?;
+        self.answer_waiter(cx, &turn, status, error, message, extends);
+        cx.emit(
+            Event::new("chat:turn:finish")
+                .with("requestId", turn.request_id.as_str())
+                .with("trigger", turn.trigger.as_str())
+                .with("continuation", extends)
+                .with("status", status.as_str())
+                .with("durationMs", cx.now.since(running.started_at))
+                .with("modelCalls", running.step)
+                .with("finishReason", running.reason.as_str())
+                .with("usage", serde_json::to_value(running.usage).unwrap_or_default())
+                .with("rowsWritten", cx.db.meter().written.saturating_sub(running.rows_before)),
+        );
+        Ok(())
+    }
+
+    /// A queued turn that was stopped before its slot: no model call, its messages stay.
+    fn end_unstarted(&mut self, cx: &mut Cx<'_>, turn: &Turn) -> Result<()> {
+        turns::finish(cx.db, &turn.id, "aborted", Some("cancelled before its slot"), cx.now)?;
+        self.extended_by.remove(&turn.id);
+        self.close_request(cx, turn, Ending::Aborted);
+        self.answer_waiter(cx, turn, TurnStatus::Aborted, None, None, false);
+        if self.queue.is_empty() {
+            for conn in self.clients.release_parked() {
+                cx.send_one(&conn, wire::resume_none(None, None));
+            }
+        }
+        Ok(())
+    }
+
+    fn close_request(&mut self, cx: &mut Cx<'_>, turn: &Turn, ending: Ending) {
+        let terminal = Terminal {
+            id: turn.request_id.clone(),
+            ending,
+            body: String::new(),
+            message_ids: turn.origin_ids.clone(),
+            continuation: false,
+        };
+        cx.send(self.clients.all(), wire::terminal(&terminal));
+        self.remember_ending(terminal);
+    }
+
+    /// After a clear: the rows are gone, the clients still wait for their closing frames (wire §4.11).
+    pub(super) fn drop_turns(&mut self, cx: &mut Cx<'_>) {
+        self.clients.forget_offers();
+        if let Some(running) = self.running.take() {
+            cx.push(Effect::Cancel(running.fence.clone()));
+            self.close_request(cx, &running.turn, Ending::Aborted);
+            self.answer_waiter(cx, &running.turn, TurnStatus::Skipped, None, None, running.extends);
+        }
+        for turn in std::mem::take(&mut self.queue) {
+            self.close_request(cx, &turn, Ending::Skipped);
+            self.answer_waiter(cx, &turn, TurnStatus::Skipped, None, None, false);
+        }
+        self.extended_by.clear();
+    }
+
+    /// Stores what a turn wrote, if it wrote anything, and puts it into the path (`turns-and-tools.md` §4.4).
+    pub(super) fn store_reply(&mut self, cx: &mut Cx<'_>, turn: &Turn, extends: bool, message: &mut UiMessage) -> Result<bool> {
+        sanitise::sanitise(message);
+        if !repair::is_worth_storing(message) {
+            return Ok(false);
+        }
+        let hash = sanitise::content_hash(message);
+        let body = message.json();
+        if extends {
+            messages::replace(cx.db, &message.id, &body, &hash)?;
+            return Ok(true);
+        }
+        messages::insert(
+            cx.db,
+            &NewMessage {
+                id: &message.id,
+                parent: turn.anchor.as_deref(),
+                role: message.role,
+                turn: Some(&turn.id),
+                body: &body,
+                hash: &hash,
+            },
+        )?;
+        let reply = MessageId::from(message.id.as_str());
+        if let Some(anchor) = &turn.anchor {
+            // Messages that were accepted while this turn ran follow its reply, not its question.
+            let waiting: Vec<String> = self.queue.iter().filter_map(|t| t.origin_ids.as_deref()).flat_map(ids_of).collect();
+            let waiting: Vec<&str> = waiting.iter().map(String::as_str).collect();
+            if turn.kind == Kind::Answer && !waiting.is_empty() {
+                messages::reparent(cx.db, anchor, &reply, &waiting)?;
+            }
+        }
+        if self.is_replaced_by(cx, turn)? {
+            self.move_leaf(cx.db, Some(reply))?;
+        }
+        Ok(true)
+    }
+
+    /// Whether the reply of `turn` becomes the end of the path: it follows the leaf, or is given in place of it.
+    fn is_replaced_by(&self, cx: &Cx<'_>, turn: &Turn) -> Result<bool> {
+        if self.leaf == turn.anchor {
+            return Ok(true);
+        }
+        let (Kind::Branch, Some(leaf)) = (turn.kind, &self.leaf) else { return Ok(false) };
+        let head = messages::heads(cx.db, &[leaf.as_str()])?;
+        Ok(head
+            .get(leaf.as_str())
+            .is_some_and(|h| h.role == crate::wire::message::Role::Assistant && h.parent == turn.anchor))
+    }
+
+    pub(super) fn owe_response(
+        &mut self,
+        cx: &mut Cx<'_>,
+        turn: &Turn,
+        message: Option<UiMessage>,
+        status: TurnStatus,
+        error: Option<String>,
+        continuation: bool,
+    ) -> Result<()> {
+        let row = OwedRow {
+            request_id: turn.request_id.to_string(),
+            message_id: message.as_ref().map(|m| m.id.clone()),
+            continuation,
+            status: status.as_str().into(),
+            error: error.clone(),
+        };
+        let payload = serde_json::to_string(&row).unwrap_or_default();
+        let id = outbox::owe(cx.db, &format!("response:{}", turn.id), &payload, cx.now)?;
+        let response =
+            ChatResponse { request_id: turn.request_id.to_string(), message, continuation, status, error, recovered: false };
+        self.hooks.push_back(OwedHook { id, response });
+        Ok(())
+    }
+
+    /// Response hooks run one at a time, in the order their turns ended.
+    pub(super) fn next_hook(&mut self, cx: &mut Cx<'_>) {
+        if self.hook_runs {
+            return;
+        }
+        if let Some(hook) = self.hooks.front() {
+            self.hook_runs = true;
+            cx.push(Effect::ResponseHook(hook.id, Box::new(hook.response.clone())));
+        }
+    }
+
+    pub(super) fn response_hook_ended(&mut self, cx: &mut Cx<'_>, id: i64) -> Result<()> {
+        self.hook_runs = false;
+        if self.hooks.front().is_some_and(|hook| hook.id == id) {
+            self.hooks.pop_front();
+            outbox::done(cx.db, id)?;
+        }
+        Ok(())
+    }
+
+    fn answer_waiter(
+        &mut self,
+        cx: &mut Cx<'_>,
+        turn: &Turn,
+        status: TurnStatus,
+        error: Option<String>,
+        message: Option<UiMessage>,
+        continuation: bool,
+    ) {
+        let Some(to) = self.waiters.remove(&turn.id) else { return };
+        let result = TurnResult {
+            request_id: turn.request_id.to_string(),
+            status,
+            error,
+            message: message.and_then(|m| serde_json::to_value(m).ok()),
+            continuation,
+        };
+        cx.push(Effect::Reply(to, Ok(Answer::Turn(result))));
+    }
+}
+
+fn ids_of(list: &str) -> Vec<String> {
+    serde_json::from_str::<Vec<Value>>(list)
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|v| v.as_str().map(str::to_string))
+        .collect()
+}

@@ -1,0 +1,635 @@
+//! The built-in demo model (decision 23): a rule for each thing worth trying, no model, no network, no chance.
+//!
+//! The rules look at the last message only: a person's words, or the results of the calls that were made for them. The same request
+//! always gives the same answer.
+
+use serde_json::{Map, Value, json};
+
+use super::{AssistantPart, Finish, FinishReason, ModelEvent, ModelRequest, Msg, ToolChoice, ToolOutput, ToolResult, ToolSpec, UserPart};
+
+/// Milliseconds from word to word: about as fast as one reads.
+const WORD_MS: u32 = 25;
+/// Seconds the slow talk lasts at most.
+const SLOW_MOST: u32 = 600;
+/// Seconds it lasts if nobody says how long.
+const SLOW_DEFAULT: u32 = 30;
+/// Words in one second of the slow talk.
+const SLOW_WORDS: u32 = 5;
+/// Characters of a result that are repeated in the answer.
+const RESULT_SHOWN: usize = 600;
+
+/// What the demo says, and when.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Script {
+    /// Each event with the milliseconds to wait before it.
+    pub events: Vec<(u32, ModelEvent)>,
+    /// How it ends.
+    pub finish: Finish,
+}
+
+/// The answer to a request.
+pub fn script(request: &ModelRequest) -> Script {
+    let mut answer = Answer::new();
+    match request.messages.last().map(|message| &**message) {
+        Some(Msg::Tool(results)) => answer.say(&about_results(results, request)),
+        Some(Msg::User(parts)) => to_person(parts, request, &mut answer),
+        // A continuation of the demo's own words.
+        Some(Msg::Assistant(_)) => answer.say("And that is all I had to say."),
+        None => answer.say(&introduction(request)),
+    }
+    answer.script()
+}
+
+fn to_person(parts: &[UserPart], request: &ModelRequest, answer: &mut Answer) {
+    let text = parts.iter().filter_map(|part| match part {
+        UserPart::Text(text) => Some(text.as_str()),
+        UserPart::File { .. } => None,
+    });
+    let text = text.collect::<Vec<_>>().join(" ");
+    let lower = text.to_lowercase();
+    let has = |phrase: &str| lower.contains(phrase);
+    if let Some(tool) = forced(request) {
+        return answer.call(tool, input_for(tool, &text), request);
+    }
+    if has("slowly") {
+        return talk_slowly(seconds_in(&lower).unwrap_or(SLOW_DEFAULT).clamp(1, SLOW_MOST), answer);
+    }
+    if has("markdown") {
+        return answer.say(MARKDOWN);
+    }
+    if let Some(topic) = after(&text, &lower, "think about ") {
+        return think_about(topic, answer);
+    }
+    if request.tool_choice != ToolChoice::None {
+        if has("time is it") || has("what time") || has("the time") {
+            return match tool(request, "current_time") {
+                Some(tool) => {
+                    answer.say("Let me look at the clock.");
+                    answer.call(tool, input_for(tool, ""), request);
+                }
+                None => answer.say("I have no clock here: this agent has no tool called `current_time`."),
+            };
+        }
+        if let Some(expression) = expression_in(&text, &lower) {
+            return match tool(request, "calculate") {
+                Some(tool) => {
+                    answer.say("Let me work that out.");
+                    answer.call(tool, json!({ "expression": expression }), request);
+                }
+                None => answer.say("I would need a tool called `calculate` for that, and this agent has none."),
+            };
+        }
+        if let Some((tool, rest)) = named_tool(request, &text) {
+            answer.say(&format!("Let me use `{}` for that.", tool.name));
+            return answer.call(tool, input_for(tool, rest), request);
+        }
+    }
+    let files = about_files(parts);
+    if !files.is_empty() {
+        return answer.say(&files);
+    }
+    let greeting = ["hello", "hi", "hey", "help", "who are you", "what are you", "what can you do"];
+    let short = lower.trim_matches(|c: char| !c.is_alphanumeric());
+    if short.is_empty() || greeting.iter().any(|word| short == *word || short.starts_with(&format!("{word} "))) {
+        return answer.say(&introduction(request));
+    }
+    let quoted: String = text.trim().chars().take(200).collect();
+    answer.say(&format!(
+        "You said: \"{quoted}\". A real model would have an answer to that; I am only the demo, because no model is configured. \
+         Set `MODEL` to change that.\n\n{}",
+        suggestions(request)
+    ));
+}
+
+fn introduction(request: &ModelRequest) -> String {
+    format!(
+        "Hello! I am the demo: a small script inside this worker, not a language model. Everything around me is real, though: the \
+         stream, the tools, the history, and what happens when the process dies in the middle of a sentence.\n\n\
+         No model is configured yet. Set `MODEL` to `provider/model`, such as `workers-ai/@cf/openai/gpt-oss-120b`, or \
+         `openai-compatible/…` together with `MODEL_BASE_URL`, and it will answer in my place.\n\n{}",
+        suggestions(request)
+    )
+}
+
+fn suggestions(request: &ModelRequest) -> String {
+    let mut text = String::from("Things to try:\n");
+    let mut add = |line: &str| {
+        text.push_str("\n- ");
+        text.push_str(line);
+    };
+    if tool(request, "current_time").is_some() {
+        add("**what time is it**, and a tool tells");
+    }
+    if tool(request, "calculate").is_some() {
+        add("**calculate 6 * 7**");
+    }
+    for other in request.tools.iter().filter(|t| !matches!(t.name.as_str(), "current_time" | "calculate")).take(3) {
+        add(&format!("**use the tool {}**", other.name));
+    }
+    add("**think about rain**, to see reasoning");
+    add("**show me markdown**");
+    add("**talk slowly for 60 seconds**, then reload the page or stop the process: nothing is lost");
+    text
+}
+
+const MARKDOWN: &str = "Here is a table:\n\n\
+    | Promise | Kept by |\n\
+    | --- | --- |\n\
+    | nothing is lost | rows written before you see them |\n\
+    | every tab shows the same | one object per conversation |\n\
+    | a tool runs once | a claim for each call |\n\n\
+    And some code:\n\n\
+    ```rust\n\
+    fn answer() -> u32 {\n    6 * 7\n}\n\
+    ```\n\n\
+    With *emphasis*, **weight**, `names`, and [a link](https://developers.cloudflare.com/durable-objects/).";
+
+fn think_about(topic: &str, answer: &mut Answer) {
+    let topic = topic.trim().trim_end_matches(['.', '!', '?']);
+    answer.reason(&format!(
+        "The person wants me to think about {topic}. What do I know about {topic}? Strictly speaking, nothing: I am a script. \
+         But I can show what thinking looks like, and be honest about it."
+    ));
+    answer.say(&format!(
+        "I thought about {topic}, as far as a script can. My thoughts are above the answer; with a reasoning model you would find \
+         its own there."
+    ));
+}
+
+/// One numbered sentence a second, so that a gap would be seen.
+fn talk_slowly(seconds: u32, answer: &mut Answer) {
+    let pause = 1_000 / SLOW_WORDS;
+    for n in 1..=seconds {
+        answer.say_at(&format!("Sentence {n} of {seconds}. "), pause);
+        // The words of a sentence do not fill its second; the next one waits for the rest.
+        answer.wait(1_000 - 4 * pause);
+    }
+    answer.say_at("Done, and nothing is missing.", pause);
+}
+
+fn about_files(parts: &[UserPart]) -> String {
+    let mut text = String::new();
+    for part in parts {
+        let UserPart::File { media_type, url, filename } = part else { continue };
+        let kind = match media_type.split('/').next() {
+            Some("image") => "picture",
+            Some("audio") => "recording",
+            Some("video") => "film",
+            Some("text") => "text",
+            _ => "file",
+        };
+        let name = filename.as_deref().map(|name| format!(" called \"{name}\"")).unwrap_or_default();
+        let size = match url.strip_prefix("data:") {
+            Some(data) => format!(", about {} kB", data.len() * 3 / 4 / 1_000 + 1),
+            None => String::new(),
+        };
+        text.push_str(&format!("I received a {kind}{name} ({media_type}{size}). "));
+    }
+    if !text.is_empty() {
+        text.push_str("It arrived whole and is kept with the conversation; to look inside, a real model is needed: set `MODEL`.");
+    }
+    text
+}
+
+fn about_results(results: &[ToolResult], request: &ModelRequest) -> String {
+    let mut text = String::new();
+    for result in results {
+        if !text.is_empty() {
+            text.push_str("\n\n");
+        }
+        text.push_str(&about_result(result, request));
+    }
+    if text.is_empty() { "The tool answered nothing.".to_owned() } else { text }
+}
+
+fn about_result(result: &ToolResult, request: &ModelRequest) -> String {
+    let name = &result.name;
+    let shown = match &result.output {
+        ToolOutput::Text(text) => text.clone(),
+        ToolOutput::Json(value) => match plain(value) {
+            Some(text) => text,
+            None => {
+                let pretty = serde_json::to_string_pretty(value).unwrap_or_default();
+                return format!("`{name}` answered:\n\n```json\n{}\n```", cut(&pretty));
+            }
+        },
+        ToolOutput::Error(text) => return format!("`{name}` did not work: {}", cut(text)),
+        ToolOutput::Denied(None) => return format!("All right, I did not use `{name}`."),
+        ToolOutput::Denied(Some(reason)) => return format!("All right, I did not use `{name}`: {}", cut(reason)),
+    };
+    match name.as_str() {
+        "current_time" => format!("It is {}.", cut(&shown)),
+        "calculate" => match expression_of(&result.call_id, request) {
+            Some(expression) => format!("{expression} = **{}**", cut(&shown)),
+            None => format!("The result is **{}**.", cut(&shown)),
+        },
+        _ => format!("`{name}` answered: {}", cut(&shown)),
+    }
+}
+
+/// A result that is one value, alone or as the only member of an object.
+fn plain(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        Value::Object(fields) if fields.len() == 1 => fields.values().next().filter(|v| !v.is_object()).and_then(plain),
+        _ => None,
+    }
+}
+
+/// What was to be calculated in this call.
+fn expression_of(call_id: &str, request: &ModelRequest) -> Option<String> {
+    request.messages.iter().rev().find_map(|message| match &**message {
+        Msg::Assistant(parts) => parts.iter().find_map(|part| match part {
+            AssistantPart::ToolCall { id, input, .. } if id == call_id => Some(input.get("expression")?.as_str()?.to_owned()),
+            _ => None,
+        }),
+        Msg::User(_) | Msg::Tool(_) => None,
+    })
+}
+
+fn cut(text: &str) -> String {
+    if text.chars().count() <= RESULT_SHOWN {
+        return text.to_owned();
+    }
+    text.chars().take(RESULT_SHOWN).chain(['…']).collect()
+}
+
+fn tool<'a>(request: &'a ModelRequest, name: &str) -> Option<&'a ToolSpec> {
+    request.tools.iter().find(|tool| tool.name == name)
+}
+
+/// The tool that must be called.
+fn forced(request: &ModelRequest) -> Option<&ToolSpec> {
+    match &request.tool_choice {
+        ToolChoice::Required => request.tools.first(),
+        ToolChoice::Named(name) => tool(request, name),
+        ToolChoice::Auto | ToolChoice::None => None,
+    }
+}
+
+/// The offered tool that a text names, and the words behind the name. `get_weather` is named by "get_weather", "get weather" and
+/// "weather"; of several, the one with the longest name.
+fn named_tool<'a, 't>(request: &'a ModelRequest, text: &'t str) -> Option<(&'a ToolSpec, &'t str)> {
+    const VERBS: [&str; 14] =
+        ["get", "set", "show", "fetch", "list", "do", "run", "make", "find", "read", "send", "create", "update", "the"];
+    let words: Vec<(usize, String)> = words_of(text);
+    let place = |name: &str| {
+        let all: Vec<String> = words_of(name).into_iter().map(|(_, word)| word).collect();
+        let telling: Vec<&String> = all.iter().filter(|word| !VERBS.contains(&word.as_str())).collect();
+        let wanted: Vec<&String> = if telling.is_empty() { all.iter().collect() } else { telling };
+        let places: Option<Vec<usize>> =
+            wanted.iter().map(|wanted| words.iter().find(|(_, word)| word == *wanted).map(|(end, _)| *end)).collect();
+        places?.into_iter().max()
+    };
+    let found = request.tools.iter().filter_map(|tool| Some((tool, place(&tool.name)?)));
+    let (tool, end) = found.max_by_key(|(tool, _)| tool.name.len())?;
+    Some((tool, text.get(end..).unwrap_or_default()))
+}
+
+/// The words of a text or of a name in any case, each with the place where it ends.
+fn words_of(text: &str) -> Vec<(usize, String)> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut was_lower = false;
+    for (at, c) in text.char_indices() {
+        let hump = c.is_uppercase() && was_lower;
+        if (!c.is_alphanumeric() || hump) && !word.is_empty() {
+            words.push((at, std::mem::take(&mut word)));
+        }
+        if c.is_alphanumeric() {
+            word.extend(c.to_lowercase());
+        }
+        was_lower = c.is_lowercase();
+    }
+    if !word.is_empty() {
+        words.push((text.len(), word));
+    }
+    words
+}
+
+/// An input for a tool: its required fields, filled from the words behind its name where they fit.
+fn input_for(tool: &ToolSpec, rest: &str) -> Value {
+    let mut words = rest.trim();
+    for filler in ["for ", "in ", "with ", "to ", "of ", "on ", "at ", "about ", ": "] {
+        words = words.strip_prefix(filler).unwrap_or(words);
+    }
+    let words = words.trim_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '.' | '!' | '?' | ':'));
+    let mut numbers = words.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect::<Vec<u32>>().into_iter();
+    object_for(&tool.input_schema, words, &mut numbers, 4)
+}
+
+fn object_for(schema: &Value, words: &str, numbers: &mut dyn Iterator<Item = u32>, depth: u32) -> Value {
+    let mut fields = Map::new();
+    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    for name in required {
+        let schema = schema.get("properties").and_then(|p| p.get(name)).unwrap_or(&Value::Null);
+        fields.insert(name.to_owned(), value_for(schema, words, numbers, depth));
+    }
+    Value::Object(fields)
+}
+
+fn value_for(schema: &Value, words: &str, numbers: &mut dyn Iterator<Item = u32>, depth: u32) -> Value {
+    let first = |key: &str| schema.get(key).and_then(Value::as_array).and_then(|list| list.first()).cloned();
+    if let Some(options) = schema.get("enum").and_then(Value::as_array) {
+        let lower = words.to_lowercase();
+        let said = options.iter().find(|o| o.as_str().is_some_and(|o| lower.contains(&o.to_lowercase())));
+        return said.or(options.first()).cloned().unwrap_or(Value::Null);
+    }
+    if let Some(value) = schema.get("const").or_else(|| schema.get("default").filter(|d| !d.is_null())) {
+        return value.clone();
+    }
+    let kind = schema.get("type");
+    let kind = kind.and_then(Value::as_str).or_else(|| kind?.as_array()?.first()?.as_str()).unwrap_or("string");
+    match kind {
+        "integer" | "number" => numbers.next().unwrap_or(1).into(),
+        "boolean" => true.into(),
+        "array" => Value::Array(Vec::new()),
+        "object" if depth > 0 => object_for(schema, words, numbers, depth - 1),
+        "object" => Value::Object(Map::new()),
+        "null" => Value::Null,
+        _ if words.is_empty() => first("examples").unwrap_or_else(|| "demo".into()),
+        _ => words.into(),
+    }
+}
+
+/// The expression a text wants to have calculated.
+fn expression_in(text: &str, lower: &str) -> Option<String> {
+    let asked = ["calculate ", "compute ", "what is ", "what's ", "how much is "].iter().find_map(|phrase| after(text, lower, phrase));
+    let run = longest_sum(text);
+    let wanted = match (asked, run) {
+        (_, Some(run)) if asked.is_some() || run.len() * 2 >= text.trim().len() => run,
+        (Some(words), None) if lower.contains("calculate ") || lower.contains("compute ") => words,
+        _ => return None,
+    };
+    let clean = wanted.replace('×', "*").replace('÷', "/").replace('−', "-");
+    Some(clean.trim().trim_end_matches(['.', '?', '!', '=']).trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+/// The longest piece that reads as arithmetic: digits with an operator between them.
+fn longest_sum(text: &str) -> Option<&str> {
+    let part = |c: char| c.is_ascii_digit() || " .+-*/()^%×÷−".contains(c);
+    text.split(|c: char| !part(c))
+        .map(|run| run.trim_matches(|c: char| !c.is_ascii_digit() && !matches!(c, '(' | ')' | '-')).trim())
+        .filter(|run| {
+            let operator = run.trim_start_matches(['-', '(']).find(|c: char| "+-*/^%×÷−".contains(c));
+            operator.is_some() && run.chars().filter(char::is_ascii_digit).count() >= 2
+        })
+        .max_by_key(|run| run.len())
+}
+
+/// What follows a phrase. Lower case may be longer or shorter than the text, so the place is counted in words' own text first.
+fn after<'a>(text: &'a str, lower: &str, phrase: &str) -> Option<&'a str> {
+    let at = lower.find(phrase)? + phrase.len();
+    if lower.len() == text.len() { text.get(at..) } else { text.split_once(phrase).map(|(_, rest)| rest) }
+}
+
+/// A number of seconds or minutes.
+fn seconds_in(lower: &str) -> Option<u32> {
+    let words: Vec<&str> = lower.split_whitespace().collect();
+    words.iter().enumerate().find_map(|(at, word)| {
+        let digits = word.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let number: u32 = digits.parse().ok()?;
+        let unit = word.get(digits.len()..).filter(|unit| unit.starts_with(char::is_alphabetic)).or(words.get(at + 1).copied());
+        Some(if unit.is_some_and(|unit| unit.starts_with('m')) { number.saturating_mul(60) } else { number })
+    })
+}
+
+/// An answer under construction.
+struct Answer {
+    events: Vec<(u32, ModelEvent)>,
+    /// Waiting that the next event takes along.
+    due: u32,
+    open: bool,
+    calls: u32,
+}
+
+impl Answer {
+    fn new() -> Self {
+        let meta = ModelEvent::Meta { id: None, model: Some("demo".into()) };
+        Self { events: vec![(0, meta)], due: 0, open: false, calls: 0 }
+    }
+
+    fn push(&mut self, ms: u32, event: ModelEvent) {
+        let ms = ms + std::mem::take(&mut self.due);
+        self.events.push((ms, event));
+    }
+
+    fn wait(&mut self, ms: u32) {
+        self.due += ms;
+    }
+
+    fn say(&mut self, text: &str) {
+        self.say_at(text, WORD_MS);
+    }
+
+    fn say_at(&mut self, text: &str, pause: u32) {
+        if !std::mem::replace(&mut self.open, true) {
+            self.push(0, ModelEvent::TextStart);
+        }
+        for word in text.split_inclusive([' ', '\n']) {
+            self.push(pause, ModelEvent::TextDelta(word.to_owned()));
+        }
+    }
+
+    fn reason(&mut self, text: &str) {
+        self.push(0, ModelEvent::ReasoningStart);
+        for word in text.split_inclusive(' ') {
+            self.push(WORD_MS, ModelEvent::ReasoningDelta(word.to_owned()));
+        }
+        self.push(0, ModelEvent::ReasoningEnd { meta: None });
+    }
+
+    fn end_text(&mut self) {
+        if std::mem::take(&mut self.open) {
+            self.push(0, ModelEvent::TextEnd { meta: None });
+        }
+    }
+
+    fn call(&mut self, tool: &ToolSpec, input: Value, request: &ModelRequest) {
+        self.end_text();
+        let earlier = request.messages.iter().filter(|message| matches!(&***message, Msg::Tool(_))).count();
+        let id = format!("demo_{}_{}", request.messages.len(), earlier);
+        let (slot, name) = (self.calls, tool.name.clone());
+        self.calls += 1;
+        self.push(WORD_MS, ModelEvent::ToolInputStart { slot, id: id.clone(), name: name.clone() });
+        for piece in input.to_string().split_inclusive([',', ':']) {
+            self.push(WORD_MS, ModelEvent::ToolInputDelta { slot, text: piece.to_owned() });
+        }
+        self.push(0, ModelEvent::ToolCall { slot, id, name, input, meta: None });
+    }
+
+    fn script(mut self) -> Script {
+        self.end_text();
+        let (reason, raw) = if self.calls > 0 { (FinishReason::ToolCalls, "tool_calls") } else { (FinishReason::Stop, "stop") };
+        Script { events: self.events, finish: Finish { reason, raw: raw.to_owned() } }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+
+    fn spec(name: &str, schema: Value) -> ToolSpec {
+        ToolSpec { name: name.into(), description: String::new(), input_schema: schema }
+    }
+
+    fn request(messages: Vec<Msg>) -> ModelRequest {
+        ModelRequest {
+            messages: messages.into_iter().map(Rc::new).collect(),
+            tools: Rc::new([
+                spec("current_time", json!({"type": "object", "properties": {}})),
+                spec("calculate", json!({"type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]})),
+                spec(
+                    "get_weather",
+                    json!({"type": "object", "required": ["city", "days", "unit"], "properties": {
+                        "city": {"type": "string"}, "days": {"type": "integer"}, "unit": {"enum": ["celsius", "kelvin"]}}}),
+                ),
+                spec("changeColor", json!({"type": "object", "required": ["color"], "properties": {"color": {"type": "string"}}})),
+            ]),
+            ..ModelRequest::default()
+        }
+    }
+
+    fn says(text: &str) -> Vec<Msg> {
+        vec![Msg::User(vec![UserPart::Text(text.into())])]
+    }
+
+    fn text_of(script: &Script) -> String {
+        let deltas = script.events.iter().filter_map(|(_, event)| match event {
+            ModelEvent::TextDelta(text) => Some(text.as_str()),
+            _ => None,
+        });
+        deltas.collect()
+    }
+
+    fn call_of(script: &Script) -> Option<(String, Value)> {
+        script.events.iter().find_map(|(_, event)| match event {
+            ModelEvent::ToolCall { name, input, .. } => Some((name.clone(), input.clone())),
+            _ => None,
+        })
+    }
+
+    // decision 23
+    #[test]
+    fn it_says_what_it_is_and_how_to_get_a_model() {
+        for words in ["", "Hello!", "hi there", "help", "Tell me about the sea"] {
+            let script = script(&request(says(words)));
+            let text = text_of(&script);
+            assert!(text.contains("demo") && text.contains("`MODEL`") && text.contains("calculate 6 * 7"), "{words}: {text}");
+            assert_eq!(script.finish.reason, FinishReason::Stop);
+        }
+        assert!(text_of(&script(&request(says("Tell me about the sea")))).contains("Tell me about the sea"));
+        assert!(text_of(&script(&request(Vec::new()))).contains("No model is configured"));
+    }
+
+    #[test]
+    fn plain_words_call_tools() {
+        let table = [
+            ("What time is it?", "current_time", json!({})),
+            ("calculate 6 * 7", "calculate", json!({"expression": "6 * 7"})),
+            ("what is (2+3)×4?", "calculate", json!({"expression": "(2+3)*4"})),
+            ("12/4", "calculate", json!({"expression": "12/4"})),
+            ("Calculate two plus two", "calculate", json!({"expression": "two plus two"})),
+            ("use the tool get_weather for Brno", "get_weather", json!({"city": "Brno", "days": 1, "unit": "celsius"})),
+            ("weather in Brno, 3 days, kelvin", "get_weather", json!({"city": "Brno, 3 days, kelvin", "days": 3, "unit": "kelvin"})),
+            ("Please change color to \"teal\"!", "changeColor", json!({"color": "teal"})),
+            ("use the tool changeColor", "changeColor", json!({"color": "demo"})),
+        ];
+        for (words, name, input) in table {
+            let script = script(&request(says(words)));
+            assert_eq!(call_of(&script), Some((name.to_owned(), input)), "{words}");
+            assert_eq!(script.finish.reason, FinishReason::ToolCalls, "{words}");
+        }
+        for words in ["on 2024-05-01 we met in the park near the river", "what is love", "I whether the color changes"] {
+            assert_eq!(call_of(&script(&request(says(words)))).filter(|(name, _)| name != "changeColor"), None, "{words}");
+        }
+        let mut silent = request(says("what time is it"));
+        silent.tool_choice = ToolChoice::None;
+        assert_eq!(call_of(&script(&silent)), None);
+        silent.tool_choice = ToolChoice::Named("get_weather".into());
+        assert_eq!(call_of(&script(&silent)).map(|(name, _)| name), Some("get_weather".to_owned()));
+        silent.tools = Rc::new([]);
+        silent.tool_choice = ToolChoice::Auto;
+        assert!(text_of(&script(&silent)).contains("current_time"));
+    }
+
+    #[test]
+    fn results_are_told_and_end_the_loop() {
+        let after = |name: &str, input: Value, output: ToolOutput| {
+            let mut messages = says("calculate 6 * 7");
+            messages.push(Msg::Assistant(vec![AssistantPart::ToolCall { id: "c".into(), name: name.into(), input, meta: None }]));
+            messages.push(Msg::Tool(vec![ToolResult { call_id: "c".into(), name: name.into(), output }]));
+            let script = script(&request(messages));
+            assert_eq!(call_of(&script), None);
+            text_of(&script)
+        };
+        let sum = json!({"expression": "6 * 7"});
+        assert_eq!(after("calculate", sum.clone(), ToolOutput::Json(json!({"result": 42}))), "6 * 7 = **42**");
+        assert_eq!(after("calculate", sum, ToolOutput::Text("42".into())), "6 * 7 = **42**");
+        assert_eq!(after("current_time", json!({}), ToolOutput::Text("noon".into())), "It is noon.");
+        assert!(after("x", json!({}), ToolOutput::Json(json!({"a": 1, "b": 2}))).contains("\"b\": 2"));
+        assert!(after("x", json!({}), ToolOutput::Error("broken".into())).contains("did not work: broken"));
+        assert!(after("x", json!({}), ToolOutput::Denied(Some("not now".into()))).contains("not now"));
+        assert!(after("x", json!({}), ToolOutput::Text("é".repeat(2_000))).chars().count() < 700);
+    }
+
+    #[test]
+    fn slow_talk_lasts_as_long_as_asked_and_is_numbered() {
+        let table = [
+            ("talk slowly for 60 seconds", 60),
+            ("talk slowly for 2 minutes please", 120),
+            ("Talk slowly for 5s", 5),
+            ("talk slowly", SLOW_DEFAULT),
+            ("talk slowly for 99999999 minutes", SLOW_MOST),
+        ];
+        for (words, seconds) in table {
+            let script = script(&request(says(words)));
+            let total: u32 = script.events.iter().map(|(ms, _)| ms).sum();
+            assert!(total.abs_diff(seconds * 1_000) <= 1_500, "{words}: {total} ms");
+            let text = text_of(&script);
+            assert_eq!(text.matches("Sentence").count(), seconds as usize, "{words}");
+            assert!(text.contains(&format!("Sentence {seconds} of {seconds}.")), "{words}");
+            assert!(script.events.iter().all(|(ms, _)| *ms <= 1_000), "{words}: a silence");
+        }
+    }
+
+    #[test]
+    fn it_reasons_shows_markdown_and_looks_at_files() {
+        let thinking = script(&request(says("Think about rain.")));
+        let kinds: Vec<bool> = thinking.events.iter().map(|(_, e)| matches!(e, ModelEvent::ReasoningDelta(_))).collect();
+        assert!(kinds.iter().any(|k| *k) && text_of(&thinking).contains("about rain,"));
+        let markdown = text_of(&script(&request(says("show me markdown"))));
+        assert!(markdown.contains("| --- |") && markdown.contains("```rust\nfn answer() -> u32 {\n    6 * 7\n}\n```"), "{markdown}");
+        let file = UserPart::File {
+            media_type: "image/png".into(),
+            url: "data:image/png;base64,AAAA".into(),
+            filename: Some("cat.png".into()),
+        };
+        let text = text_of(&script(&request(vec![Msg::User(vec![UserPart::Text("what do you see".into()), file])])));
+        assert!(text.contains("picture called \"cat.png\" (image/png"), "{text}");
+    }
+
+    #[test]
+    fn blocks_do_not_overlap_and_the_same_request_gives_the_same_answer() {
+        for words in ["", "think about x", "calculate 1+1", "talk slowly for 3 seconds", "show me markdown", "use the tool get_weather"] {
+            let request = request(says(words));
+            let script = script(&request);
+            assert_eq!(script, super::script(&request), "{words}");
+            let mut open = 0;
+            for (_, event) in &script.events {
+                match event {
+                    ModelEvent::TextStart | ModelEvent::ReasoningStart => open += 1,
+                    ModelEvent::TextEnd { .. } | ModelEvent::ReasoningEnd { .. } => open -= 1,
+                    ModelEvent::TextDelta(_) | ModelEvent::ReasoningDelta(_) => assert_eq!(open, 1, "{words}"),
+                    _ => assert!(open <= 1, "{words}"),
+                }
+                assert!((0..=1).contains(&open), "{words}");
+            }
+            assert_eq!(open, 0, "{words}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Writes JSON text piece by piece. A request may carry megabytes of images: they are copied once, into the body, and into no tree.
+
+use serde_json::Value;
+
+/// A JSON text under construction.
+#[derive(Debug, Default)]
+pub(crate) struct Json {
+    text: String,
+    /// Whether a comma is due before the next member.
+    comma: bool,
+}
+
+impl Json {
+    /// The text.
+    pub fn into_text(self) -> String {
+        self.text
+    }
+
+    /// An object whose members `inside` writes.
+    pub fn object(&mut self, inside: impl FnOnce(&mut Self)) {
+        self.nest('{', '}', inside);
+    }
+
+    /// An array whose items `inside` writes.
+    pub fn array(&mut self, inside: impl FnOnce(&mut Self)) {
+        self.nest('[', ']', inside);
+    }
+
+    /// A member's name; its value must follow.
+    pub fn key(&mut self, name: &str) -> &mut Self {
+        self.string(name);
+        self.text.push(':');
+        self.comma = false;
+        self
+    }
+
+    /// A string.
+    pub fn string(&mut self, text: &str) {
+        self.separate();
+        self.text.push('"');
+        self.escaped(text);
+        self.text.push('"');
+    }
+
+    /// A string made of pieces.
+    pub fn strings<'a>(&mut self, pieces: impl Iterator<Item = &'a str>) {
+        self.separate();
+        self.text.push('"');
+        pieces.for_each(|piece| self.escaped(piece));
+        self.text.push('"');
+    }
+
+    /// JSON text as it is.
+    pub fn raw(&mut self, json: &str) {
+        self.separate();
+        self.text.push_str(json);
+    }
+
+    /// A value.
+    pub fn value(&mut self, value: &Value) {
+        self.raw(&value.to_string());
+    }
+
+    /// A member that is a string.
+    pub fn text(&mut self, name: &str, text: &str) {
+        self.key(name).string(text);
+    }
+
+    fn nest(&mut self, open: char, close: char, inside: impl FnOnce(&mut Self)) {
+        self.separate();
+        self.text.push(open);
+        self.comma = false;
+        inside(self);
+        self.text.push(close);
+        self.comma = true;
+    }
+
+    fn separate(&mut self) {
+        if std::mem::replace(&mut self.comma, true) {
+            self.text.push(',');
+        }
+    }
+
+    fn escaped(&mut self, text: &str) {
+        let mut copied = 0;
+        for (at, byte) in text.bytes().enumerate() {
+            let short = match byte {
+                b'"' => "\\\"",
+                b'\\' => "\\\\",
+                b'\n' => "\\n",
+                b'\r' => "\\r",
+                b'\t' => "\\t",
+                0..0x20 => "",
+                _ => continue,
+            };
+            // Escaped bytes are ASCII, so both ends lie between characters.
+            self.text.push_str(text.get(copied..at).unwrap_or_default());
+            if short.is_empty() {
+                const HEX: &[u8; 16] = b"0123456789abcdef";
+                let digit = |n: u8| HEX.get(usize::from(n & 15)).copied().unwrap_or(b'0') as char;
+                self.text.push_str("\\u00");
+                self.text.push(digit(byte >> 4));
+                self.text.push(digit(byte));
+            } else {
+                self.text.push_str(short);
+            }
+            copied = at + 1;
+        }
+        self.text.push_str(text.get(copied..).unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn members_and_items_are_separated() {
+        let mut json = Json::default();
+        json.object(|j| {
+            j.text("a", "1\n");
+            j.key("b").array(|j| {
+                j.raw("1");
+                j.object(|_| {});
+                j.array(|_| {});
+                j.value(&json!({"x": [null]}));
+            });
+            j.key("c").strings(["x", "\"", "y"].into_iter());
+        });
+        assert_eq!(json.into_text(), r#"{"a":"1\n","b":[1,{},[],{"x":[null]}],"c":"x\"y"}"#);
+    }
+
+    proptest! {
+        #[test]
+        fn any_string_is_read_back(text in any::<String>()) {
+            let mut json = Json::default();
+            json.string(&text);
+            prop_assert_eq!(serde_json::from_str::<String>(&json.into_text()).unwrap(), text);
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! The work between two inputs: asking the agent, pumping a model's answer, running a tool, calling a hook. Each job is an ordinary
+//! future that ends by posting what it found, fenced; none touches the engine or a row.
+
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    rc::Rc,
+    task::{Context, Poll},
+};
+
+use futures_util::{
+    FutureExt, StreamExt,
+    future::{Either, select},
+};
+
+use super::{
+    ActiveTurn, Runtime,
+    platform::{Answer, Cancel, Platform},
+};
+use crate::{
+    agent::{
+        Agent,
+        callable::Call,
+        handle::{AgentHandle, TurnScope},
+        tool::{ToolError, Tools},
+        turn::{Turn, TurnPlan},
+    },
+    engine::{
+        events::Event,
+        input::{Failure, Input, JobEvent, Prepared, RpcBody, RpcReply, ToolOutcome},
+        outcome::{ChatResponse, RpcCall, ToolRun},
+    },
+    error::{Error, Result},
+    ids::{ConnId, Fence, TurnId},
+    limits,
+    model::{
+        Finish, ModelError, ModelErrorClass, ModelEvent, ModelRequest,
+        codec::{self, Decoder, End, Flow, Head},
+        demo,
+        profile::{self, Route},
+    },
+    time::Millis,
+};
+
+/// Polls `future` with the object's mark "inside this turn" set, and only then (`turns-and-tools.md` §2.2).
+struct Scoped<A: Agent, P: Platform, F> {
+    runtime: Rc<Runtime<A, P>>,
+    turn: TurnId,
+    future: Pin<Box<F>>,
+}
+
+impl<A: Agent, P: Platform, F: Future> Future for Scoped<A, P, F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.get_mut();
+        let before = this.runtime.inside.replace(Some(this.turn.clone()));
+        let poll = this.future.as_mut().poll(cx);
+        this.runtime.inside.set(before);
+        poll
+    }
+}
+
+/// How a wait ended.
+enum Waited<T> {
+    Ready(T),
+    Expired,
+    Cancelled,
+}
+
+impl<A: Agent, P: Platform> Runtime<A, P> {
+    fn scoped<F: Future>(self: &Rc<Self>, turn: &TurnId, future: F) -> Scoped<A, P, F> {
+        Scoped { runtime: self.clone(), turn: turn.clone(), future: Box::pin(future) }
+    }
+
+    /// Runs a hook under a deadline. One that is ready at once costs no timer.
+    async fn within<T>(&self, ms: u32, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = pin!(future);
+        if let Some(ready) = future.as_mut().now_or_never() {
+            return Some(ready);
+        }
+        match select(future, self.platform.sleep(ms)).await {
+            Either::Left((ready, _)) => Some(ready),
+            Either::Right(_) => None,
+        }
+    }
+
+    /// Asks the agent how a turn is to run.
+    pub(super) fn prepare(self: &Rc<Self>, fence: Fence, turn: Turn) {
+        let turn = Rc::new(turn);
+        *self.active.borrow_mut() =
+            Some(ActiveTurn { fence: fence.clone(), turn: turn.clone(), tools: Tools::new(), cancel: Cancel::new() });
+        let this = self.clone();
+        self.platform.spawn(Box::pin(async move {
+            let hook = this.scoped(&fence.turn, this.agent.before_turn(&turn));
+            let plan = this.within(limits::BEFORE_TURN_MS, hook).await.unwrap_or_else(|| {
+                Err(Error::application(format!("before_turn took more than {} ms (limits::BEFORE_TURN_MS)", limits::BEFORE_TURN_MS)))
+            });
+            let prepared = plan.and_then(|plan| this.plan(&fence, &turn, plan)).map(Box::new).map_err(|error| {
+                let error = ModelError::new(ModelErrorClass::InvalidRequest, error.to_string());
+                let shown = this.agent.on_chat_error(&error, &turn);
+                Box::new(Failure { error, shown })
+            });
+            this.post(Input::Job(fence, JobEvent::Prepared(prepared)));
+        }));
+    }
+
+    fn plan(&self, fence: &Fence, turn: &Turn, plan: TurnPlan) -> Result<Prepared> {
+        if plan.max_steps == Some(0) {
+            return Err(Error::input("max_steps = 0: a turn needs at least one model call"));
+        }
+        let mut tools = self.agent.tools(turn).merge(plan.tools);
+        if let Some(names) = &plan.active_tools {
+            tools.keep(names);
+        }
+        tools.check()?;
+        let defs = tools.iter().map(|tool| tool.def()).collect();
+        if let Some(active) = self.active.borrow_mut().as_mut().filter(|active| active.fence == *fence) {
+            active.tools = tools;
+        }
+        Ok(Prepared {
+            model: plan.model.unwrap_or_else(|| self.agent.model(turn)),
+            system: plan.instructions.unwrap_or_else(|| self.agent.instructions(turn).into_owned()),
+            tools: defs,
+            tool_choice: plan.tool_choice.unwrap_or_default(),
+            max_steps: plan.max_steps.unwrap_or_else(|| self.agent.config().max_steps).max(1),
+            max_output: plan.max_output_tokens,
+            temperature: plan.temperature,
+            top_p: plan.top_p,
+            reasoning: plan.reasoning.unwrap_or_default(),
+            metadata: plan.message_metadata,
+        })
+    }
+
+    /// The cancel switch and context of the turn behind this fence, while it is the running one.
+    fn active(&self, fence: &Fence) -> Option<(Cancel, Rc<Turn>)> {
+        let active = self.active.borrow();
+        active.as_ref().filter(|a| a.fence == *fence).map(|a| (a.cancel.clone(), a.turn.clone()))
+    }
+
+    /// Stops what the turn has running. Its jobs still report; their fence is stale by then, or they are waited for.
+    pub(super) fn cancel(&self, fence: &Fence) {
+        if let Some((cancel, _)) = self.active(fence) {
+            cancel.trip();
+        }
+    }
+
+    pub(super) fn timer(self: &Rc<Self>, fence: Fence, event: JobEvent, ms: u32) {
+        let this = self.clone();
+        let sleep = self.platform.sleep(ms);
+        let cancelled = self.active(&fence).map(|(cancel, _)| cancel);
+        self.platform.spawn(Box::pin(async move {
+            // A stopped turn must not keep the object awake for its timers; only the grace of its tools outlives the stop.
+            match cancelled.filter(|_| !matches!(event, JobEvent::GraceOver)) {
+                Some(cancel) => {
+                    if let Either::Right(_) = select(sleep, pin!(cancel.tripped())).await {
+                        return;
+                    }
+                }
+                None => sleep.await,
+            }
+            this.post(Input::Job(fence, event));
+        }));
+    }
+
+    /// One model call.
+    pub(super) fn call_model(self: &Rc<Self>, fence: Fence, request: ModelRequest) {
+        let Some((cancel, turn)) = self.active(&fence) else { return };
+        let this = self.clone();
+        self.platform.spawn(Box::pin(async move {
+            let ended = match profile::route(&request.model) {
+                Ok(Route::Demo) => this.play(&fence, &request, &cancel).await,
+                Ok(route) => this.pump(&fence, &request, &route, &cancel).await,
+                Err(error) => Err(error),
+            };
+            let ended = ended.map_err(|error| {
+                let shown = this.agent.on_chat_error(&error, &turn);
+                Box::new(Failure { error, shown })
+            });
+            this.post(Input::Job(fence, JobEvent::ModelEnded(ended)));
+        }));
+    }
+
+    /// The built-in model: a script instead of a network.
+    async fn play(self: &Rc<Self>, fence: &Fence, request: &ModelRequest, cancel: &Cancel) -> Result<Finish, ModelError> {
+        let script = demo::script(request);
+        for (delay, event) in script.events {
+            if delay > 0 {
+                select(self.platform.sleep(delay), pin!(cancel.tripped())).await;
+            }
+            if cancel.is_tripped() {
+                return Err(ModelError::new(ModelErrorClass::Aborted, "stopped"));
+            }
+            self.post(Input::Job(fence.clone(), JobEvent::Model(vec![event])));
+        }
+        Ok(script.finish)
+    }
+
+    /// Sends the request and pumps the answer: one network read, one post.
+    async fn pump(
+        self: &Rc<Self>,
+        fence: &Fence,
+        request: &ModelRequest,
+        route: &Route,
+        cancel: &Cancel,
+    ) -> Result<Finish, ModelError> {
+        let wire = codec::encode(request, route)?;
+        let began = self.platform.now();
+        // Dropping the connection is what stops a provider: this switch is tripped on every way out.
+        let connection = Cancel::new();
+        let _release = Release(connection.clone());
+        let answer = match self.wait(self.platform.fetch(wire, connection.clone()), limits::FIRST_EVENT_MS, cancel).await {
+            Waited::Ready(Ok(answer)) => answer,
+            Waited::Ready(Err(error)) => return Err(codec::transport_error(route, error.message())),
+            Waited::Expired => return Err(stalled(limits::FIRST_EVENT_MS)),
+            Waited::Cancelled => return Err(ModelError::new(ModelErrorClass::Aborted, "stopped")),
+        };
+        let Answer { status, headers, mut body } = answer;
+        let mut decoder = codec::decoder(request, route, Head { status, headers });
+        let mut watch = Watch { began, content: None };
+        let mut timer = self.platform.sleep(limits::FIRST_EVENT_MS);
+        let end = loop {
+            // One timer at a time, looked at only when it fires: a timer for every read would cost more than the read.
+            let read = match select(body.next(), select(&mut timer, pin!(cancel.tripped()))).await {
+                Either::Left((read, _)) => read,
+                Either::Right((Either::Right(_), _)) => break End::Aborted,
+                Either::Right((Either::Left(_), _)) => match watch.left(self.platform.now()) {
+                    Ok(ms) => {
+                        timer = self.platform.sleep(ms);
+                        continue;
+                    }
+                    Err(ms) => break End::Stalled { ms },
+                },
+            };
+            let bytes = match read {
+                Some(Ok(bytes)) => bytes,
+                Some(Err(error)) => break End::ReadError(error.message().to_string()),
+                None => break End::Eof,
+            };
+            let mut events = Vec::new();
+            let flow = decoder.push(&bytes, &mut events);
+            if events.iter().any(ModelEvent::is_content) {
+                watch.content = Some(self.platform.now());
+            }
+            if !events.is_empty() {
+                self.post(Input::Job(fence.clone(), JobEvent::Model(events)));
+            }
+            if flow == Flow::Done {
+                break End::Eof;
+            }
+        };
+        drop(body);
+        let end = if cancel.is_tripped() { End::Aborted } else { end };
+        self.close(fence, decoder, end)
+    }
+
+    fn close(self: &Rc<Self>, fence: &Fence, mut decoder: Box<dyn Decoder>, end: End) -> Result<Finish, ModelError> {
+        let mut events = Vec::new();
+        let result = decoder.end(end, &mut events);
+        if !events.is_empty() {
+            self.post(Input::Job(fence.clone(), JobEvent::Model(events)));
+        }
+        result
+    }
+
+    async fn wait<T>(&self, future: impl Future<Output = T>, ms: u32, cancel: &Cancel) -> Waited<T> {
+        match select(pin!(future), select(self.platform.sleep(ms), pin!(cancel.tripped()))).await {
+            Either::Left((ready, _)) => Waited::Ready(ready),
+            Either::Right((Either::Left(_), _)) => Waited::Expired,
+            Either::Right((Either::Right(_), _)) => Waited::Cancelled,
+        }
+    }
+
+    /// One server tool, under its deadline.
+    pub(super) fn run_tool(self: &Rc<Self>, fence: Fence, run: ToolRun) {
+        let found = {
+            let active = self.active.borrow();
+            active.as_ref().filter(|a| a.fence == fence).map(|a| (a.tools.get(&run.name).cloned(), a.turn.clone(), a.cancel.clone()))
+        };
+        let Some((tool, turn, cancel)) = found else { return };
+        let this = self.clone();
+        self.platform.spawn(Box::pin(async move {
+            let scope = TurnScope {
+                mailbox: this.clone(),
+                turn,
+                fence: fence.clone(),
+                call: run.call.clone(),
+                step: run.step,
+                key: run.idempotency_key,
+                cancel,
+            };
+            let outcome = match tool {
+                None => ToolOutcome::Error(format!("there is no tool `{}`", run.name)),
+                Some(tool) => {
+                    let work = this.scoped(&fence.turn, tool.start(run.input, scope));
+                    match this.within(run.timeout_ms, work).await {
+                        Some(Ok(output)) => ToolOutcome::Output(output),
+                        Some(Err(ToolError::ToModel(text))) => ToolOutcome::Error(text),
+                        Some(Err(ToolError::Fatal(text))) => ToolOutcome::Fatal(text),
+                        None => ToolOutcome::Error(format!("tool {} timed out after {} ms", run.name, run.timeout_ms)),
+                    }
+                }
+            };
+            this.post(Input::Job(fence, JobEvent::ToolEnded(run.call, outcome)));
+        }));
+    }
+
+    /// The hook after a turn. It may wait for turns: its own is over.
+    pub(super) fn response_hook(self: &Rc<Self>, id: i64, response: ChatResponse) {
+        let this = self.clone();
+        self.platform.spawn(Box::pin(async move {
+            let handle = this.handle();
+            let hook = this.agent.on_chat_response(&handle, &response);
+            if this.within(limits::CHAT_RESPONSE_MS, hook).await.is_none() {
+                this.observe(
+                    &Event::new("hook:timeout").with("hook", "on_chat_response").with("requestId", response.request_id.as_str()),
+                );
+            }
+            this.post(Input::ResponseHookEnded(id));
+        }));
+    }
+
+    /// A method called by a client.
+    pub(super) fn call(self: &Rc<Self>, conn: ConnId, call: RpcCall) {
+        let RpcCall { id, method, args, readonly } = call;
+        let method = match self.agent.callables().get(&method) {
+            Ok(method) => method,
+            Err(error) => {
+                let body = RpcBody::Error(error.message().to_string());
+                return self.post(Input::Rpc(conn, RpcReply { id, body }));
+            }
+        };
+        let this = self.clone();
+        let (out_conn, out_id, out_runtime) = (conn.clone(), id.clone(), Rc::downgrade(self));
+        let out = Rc::new(move |piece| {
+            if let Some(runtime) = out_runtime.upgrade() {
+                let reply = RpcReply { id: out_id.clone(), body: RpcBody::Chunk(piece) };
+                runtime.post(Input::Rpc(out_conn.clone(), reply));
+            }
+        });
+        self.platform.spawn(Box::pin(async move {
+            let handle = AgentHandle::new(this.clone(), readonly);
+            let body = match method(Call { args, conn: conn.clone(), handle, out }).await {
+                Ok(value) => RpcBody::Done(value),
+                Err(error) => RpcBody::Error(error.message().to_string()),
+            };
+            this.post(Input::Rpc(conn, RpcReply { id, body }));
+        }));
+    }
+}
+
+/// Trips its switch when it goes out of scope.
+struct Release(Cancel);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.0.trip();
+    }
+}
+
+/// How long the provider may still be silent (decision 39).
+struct Watch {
+    began: Millis,
+    content: Option<Millis>,
+}
+
+impl Watch {
+    /// Milliseconds left, or the limit that was reached.
+    fn left(&self, now: Millis) -> Result<u32, u32> {
+        let (since, limit) = match self.content {
+            Some(at) => (at, limits::NEXT_EVENT_MS),
+            None => (self.began, limits::FIRST_EVENT_MS),
+        };
+        let quiet = i64::from(limit) - now.since(since);
+        let whole = i64::from(limits::STEP_MS) - now.since(self.began);
+        match u32::try_from(quiet.min(whole)) {
+            Ok(ms) if ms > 0 => Ok(ms),
+            _ if whole <= 0 => Err(limits::STEP_MS),
+            _ => Err(limit),
+        }
+    }
+}
+
+fn stalled(ms: u32) -> ModelError {
+    let mut error = ModelError::new(ModelErrorClass::Transient, format!("the provider did not answer within {} s", ms / 1000));
+    error.no_retry = true;
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_watch_counts_from_the_last_content_and_from_the_beginning() {
+        // decision 39
+        let table = [
+            ("nothing yet", 0, None, 1_000, Ok(299_000)),
+            ("first event overdue", 0, None, 300_000, Err(limits::FIRST_EVENT_MS)),
+            ("between events", 0, Some(10_000), 60_000, Ok(70_000)),
+            ("next event overdue", 0, Some(10_000), 130_000, Err(limits::NEXT_EVENT_MS)),
+            ("step overdue in full flow", 0, Some(3_599_999), 3_600_000, Err(limits::STEP_MS)),
+            ("the clock stepped back", 50_000, Some(60_000), 10_000, Ok(120_000)),
+        ];
+        for (name, began, content, now, left) in table {
+            let watch = Watch { began: Millis(began), content: content.map(Millis) };
+            assert_eq!(watch.left(Millis(now)), left, "{name}");
+        }
+    }
+}

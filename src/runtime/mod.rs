@@ -1,0 +1,366 @@
+//! The driver: a mailbox in front of the engine, one transaction an input, effects after the commit.
+//!
+//! The same code runs in the Durable Object and in the simulator; what differs is behind [`Platform`]. Nothing awaits while an
+//! input is stepped, so no borrow is ever held across an await. A job ends by posting what it found.
+
+mod http;
+mod jobs;
+pub mod platform;
+pub mod router;
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+};
+
+use futures_channel::oneshot;
+use futures_util::future::LocalBoxFuture;
+
+use crate::{
+    agent::{
+        Agent, Message,
+        handle::{AgentHandle, Mailbox},
+        tool::Tools,
+        turn::Turn,
+    },
+    engine::{
+        Engine, Identity,
+        events::Event,
+        input::{Answer, Command, ConnMeta, Input, ReplyTo},
+        outcome::{AlarmPlan, Cx, Effect, Outcome},
+    },
+    error::{Error, Result},
+    ids::{Boot, ConnId, Fence, TurnId},
+    limits,
+    rng::Rng,
+    time::Millis,
+    wire::{self, Ending, Terminal},
+};
+use platform::{Cancel, HttpRequest, Platform};
+
+/// A socket that asks to be connected.
+#[derive(Clone, Debug)]
+pub struct ConnRequest {
+    /// Its id; not shared with any other socket.
+    pub id: ConnId,
+    /// The `_pk` the client chose, or a random text.
+    pub label: String,
+    /// The upgrade request.
+    pub request: HttpRequest,
+}
+
+/// What the jobs of the running turn share.
+struct ActiveTurn {
+    fence: Fence,
+    turn: Rc<Turn>,
+    tools: Tools,
+    cancel: Cancel,
+}
+
+/// One object: an agent, a platform, and the engine between them.
+pub struct Runtime<A: Agent, P: Platform> {
+    agent: A,
+    platform: P,
+    engine: RefCell<Option<Engine>>,
+    rng: RefCell<Option<Rng>>,
+    inbox: RefCell<VecDeque<Input>>,
+    draining: Cell<bool>,
+    /// Storage belongs to another incarnation now: nothing is stepped any more.
+    over: Cell<bool>,
+    replies: RefCell<BTreeMap<ReplyTo, oneshot::Sender<Result<Answer>>>>,
+    next_reply: Cell<u64>,
+    active: RefCell<Option<ActiveTurn>>,
+    /// The turn whose code is being polled (`turns-and-tools.md` §2.2).
+    inside: Cell<Option<TurnId>>,
+}
+
+impl<A: Agent, P: Platform> Runtime<A, P> {
+    /// Makes the runtime of an object. Touches no storage.
+    pub fn new(agent: A, platform: P) -> Rc<Self> {
+        Rc::new(Self {
+            agent,
+            platform,
+            engine: RefCell::new(None),
+            rng: RefCell::new(None),
+            inbox: RefCell::new(VecDeque::new()),
+            draining: Cell::new(false),
+            over: Cell::new(false),
+            replies: RefCell::new(BTreeMap::new()),
+            next_reply: Cell::new(0),
+            active: RefCell::new(None),
+            inside: Cell::new(None),
+        })
+    }
+
+    /// The world.
+    pub fn platform(&self) -> &P {
+        &self.platform
+    }
+
+    /// The application.
+    pub fn agent(&self) -> &A {
+        &self.agent
+    }
+
+    /// A way to the conversation for application code.
+    pub fn handle(self: &Rc<Self>) -> AgentHandle {
+        AgentHandle::new(self.clone(), false)
+    }
+
+    /// Takes an input. Inputs are stepped one at a time in the order they came; one that arrives meanwhile waits.
+    pub fn post(self: &Rc<Self>, input: Input) {
+        self.inbox.borrow_mut().push_back(input);
+        if self.draining.replace(true) {
+            return;
+        }
+        loop {
+            let next = self.inbox.borrow_mut().pop_front();
+            let Some(input) = next else { break };
+            self.step(input, true);
+        }
+        self.draining.set(false);
+    }
+
+    fn step(self: &Rc<Self>, input: Input, may_wake: bool) {
+        if self.over.get() {
+            return;
+        }
+        let now = self.platform.now();
+        let mut engine = self.engine.take();
+        let mut rng = self.rng.take().unwrap_or_else(|| Rng::new(self.platform.entropy()));
+        let mut out = Outcome::default();
+        let blame = Blame::of(&input);
+        let buffers_only = engine.as_ref().is_some_and(|engine| engine.writes_nothing(&input, now));
+        let db = self.platform.sql();
+        let mut input = Some(input);
+        let mut body = || -> Result<()> {
+            let Some(input) = input.take() else { return Err(Error::platform("the transaction was run twice")) };
+            let mut cx = Cx { db, now, rng: &mut rng, out: &mut out };
+            if engine.is_none() {
+                engine = Some(self.boot(&mut cx, &input)?);
+            }
+            if let Some(engine) = engine.as_mut() {
+                engine.step(&mut cx, input)?;
+            }
+            match cx.out.alarm {
+                AlarmPlan::Keep => Ok(()),
+                AlarmPlan::Set(at) => self.platform.arm(Some(at)),
+                AlarmPlan::Clear => self.platform.arm(None),
+            }
+        };
+        let result = if buffers_only { body() } else { db.transaction(&mut body) };
+        *self.rng.borrow_mut() = Some(rng);
+        match result {
+            Ok(()) => {
+                *self.engine.borrow_mut() = engine;
+                out.effects.into_iter().for_each(|effect| self.perform(effect));
+            }
+            Err(error) => self.failed(error, blame, may_wake),
+        }
+    }
+
+    /// The first step of an incarnation: hot rows, and the sockets that outlived the last one.
+    fn boot(&self, cx: &mut Cx<'_>, input: &Input) -> Result<Engine> {
+        let boot = Boot::from(cx.rng.text(16));
+        let identity = Identity { name: self.platform.name(), agent: router::kebab(&self.platform.class()) };
+        let mut engine = Engine::load(cx.db, boot, identity, self.agent.config())?;
+        let mut sockets = self.platform.sockets();
+        if let Input::Connected(new, _) = input {
+            sockets.retain(|(conn, _)| conn != new);
+        }
+        engine.step(cx, Input::Boot(sockets))?;
+        Ok(engine)
+    }
+
+    /// A step failed: nothing of it happened. Memory is dropped and will be read anew from rows, under a new boot token, so that
+    /// whatever still runs is fenced off.
+    fn failed(self: &Rc<Self>, error: Error, blame: Blame, may_wake: bool) {
+        let event = Event::new("storage:failed").with("error", error.message()).with("input", blame.name());
+        self.agent.on_event(&event);
+        self.platform.emit(&event);
+        if let Some(active) = self.active.take() {
+            active.cancel.trip();
+        }
+        for (_, waiter) in std::mem::take(&mut *self.replies.borrow_mut()) {
+            let _ = waiter.send(Err(error.clone()));
+        }
+        if error.is_gone() {
+            self.over.set(true);
+            return;
+        }
+        if let Blame::Chat(conn, Some(id)) = blame {
+            let body = "The conversation could not be stored. Try again; if it keeps failing, start a new one.".into();
+            let terminal = Terminal { id, ending: Ending::Error, body, message_ids: None, continuation: false };
+            self.platform.send(&[conn], &wire::terminal(&terminal));
+        }
+        if may_wake {
+            // Bring what was running to rest now rather than at the next event. Once: a database that keeps failing is left alone.
+            self.step(Input::Alarm, false);
+        }
+    }
+
+    fn perform(self: &Rc<Self>, effect: Effect) {
+        match effect {
+            Effect::Send(to, frame) => self.platform.send(&to, &frame),
+            Effect::Close(conn, code, reason) => self.platform.close(&conn, code, &reason),
+            Effect::Prepare(fence, turn) => self.prepare(fence, *turn),
+            Effect::CallModel(fence, request) => self.call_model(fence, *request),
+            Effect::RunTool(fence, run) => self.run_tool(fence, *run),
+            Effect::Cancel(fence) => self.cancel(&fence),
+            Effect::Timer(fence, event, ms) => self.timer(fence, event, ms),
+            Effect::Reply(to, answer) => {
+                if let Some(waiter) = self.replies.borrow_mut().remove(&to) {
+                    // A caller that no longer waits loses nothing but the answer.
+                    let _ = waiter.send(answer);
+                }
+            }
+            Effect::ValidateState(conn, state) => {
+                let command = match self.agent.validate_state(&state, &conn) {
+                    Ok(()) => Command::SetState { state, source: Some(conn) },
+                    Err(error) => {
+                        let event = Event::new("state:refused").with("connection", conn.as_str()).with("reason", error.message());
+                        self.observe(&event);
+                        Command::RefuseState { conn }
+                    }
+                };
+                self.post(Input::Command(command, None));
+            }
+            Effect::StateChanged(state, by) => self.state_changed(state, by),
+            Effect::Call(conn, call) => self.call(conn, call),
+            Effect::Message(conn, text) => self.message(conn, Message::Text(text.into())),
+            Effect::ResponseHook(id, response) => self.response_hook(id, *response),
+            Effect::Observe(chunk) => self.agent.on_chunk(&chunk),
+            Effect::Emit(event) => self.observe(&event),
+        }
+    }
+
+    fn observe(&self, event: &Event) {
+        self.agent.on_event(event);
+        self.platform.emit(event);
+    }
+
+    /// Asks the application about a socket before it is accepted.
+    ///
+    /// # Errors
+    /// A hook failed or its tags are not acceptable: the connection is not to be set up.
+    pub fn admit(self: &Rc<Self>, request: &ConnRequest) -> Result<(ConnMeta, Vec<String>)> {
+        let tags = self.agent.connection_tags(request)?;
+        if tags.len() >= limits::TAGS {
+            return Err(Error::limit(format!("{} tags, limit {} (limits::TAGS, one is the connection's id)", tags.len(), limits::TAGS - 1)));
+        }
+        if let Some(bad) = tags.iter().find(|tag| tag.is_empty() || tag.chars().count() > limits::TAG) {
+            return Err(Error::limit(format!("the tag {bad:?} must have 1 to {} characters (limits::TAG)", limits::TAG)));
+        }
+        let meta = ConnMeta {
+            label: request.label.clone(),
+            readonly: self.agent.is_readonly(request),
+            no_protocol: !self.agent.sends_protocol(request),
+        };
+        Ok((meta, tags))
+    }
+
+    /// A socket was accepted.
+    pub fn opened(self: &Rc<Self>, conn: ConnId, meta: ConnMeta) {
+        self.post(Input::Connected(conn.clone(), meta));
+        let this = self.clone();
+        self.platform.spawn(Box::pin(async move { this.agent.on_connect(&this.handle(), &conn).await }));
+    }
+
+    /// A text frame arrived.
+    pub fn text(self: &Rc<Self>, conn: &ConnId, text: String) {
+        self.post(Input::Frame(conn.clone(), text.into_boxed_str()));
+    }
+
+    /// A binary frame arrived: always the application's.
+    pub fn binary(self: &Rc<Self>, conn: &ConnId, bytes: Vec<u8>) {
+        self.message(conn.clone(), Message::Binary(bytes));
+    }
+
+    /// A socket is gone.
+    pub fn closed(self: &Rc<Self>, conn: &ConnId, code: u16, reason: &str, _clean: bool) {
+        self.post(Input::Disconnected(conn.clone()));
+        let (this, conn, reason) = (self.clone(), conn.clone(), reason.to_string());
+        self.platform.spawn(Box::pin(async move { this.agent.on_close(&this.handle(), &conn, code, &reason).await }));
+    }
+
+    /// The alarm fired.
+    pub fn alarm(self: &Rc<Self>) {
+        self.post(Input::Alarm);
+    }
+
+    fn message(self: &Rc<Self>, conn: ConnId, message: Message) {
+        let this = self.clone();
+        self.platform.spawn(Box::pin(async move { this.agent.on_message(&this.handle(), &conn, &message).await }));
+    }
+
+    fn state_changed(self: &Rc<Self>, state: serde_json::Value, by: Option<ConnId>) {
+        let this = self.clone();
+        self.platform.spawn(Box::pin(async move { this.agent.on_state_changed(&this.handle(), &state, by.as_ref()).await }));
+    }
+}
+
+/// Whom a failed step concerns.
+enum Blame {
+    /// A chat request, if its id could be read.
+    Chat(ConnId, Option<crate::ids::RequestId>),
+    /// Anything else, for the log.
+    Other(&'static str),
+}
+
+impl Blame {
+    fn of(input: &Input) -> Blame {
+        match input {
+            Input::Frame(conn, text) => Blame::Chat(conn.clone(), wire::chat_id_of_prefix(text)),
+            Input::Boot(_) => Blame::Other("boot"),
+            Input::Connected(..) => Blame::Other("connected"),
+            Input::Disconnected(_) => Blame::Other("disconnected"),
+            Input::Alarm => Blame::Other("alarm"),
+            Input::Command(..) => Blame::Other("command"),
+            Input::Job(..) => Blame::Other("job"),
+            Input::Rpc(..) => Blame::Other("rpc"),
+            Input::ResponseHookEnded(_) => Blame::Other("hook"),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Blame::Chat(..) => "frame",
+            Blame::Other(name) => name,
+        }
+    }
+}
+
+impl<A: Agent, P: Platform> Mailbox for Runtime<A, P> {
+    fn ask(self: Rc<Self>, command: Command) -> oneshot::Receiver<Result<Answer>> {
+        let (sender, receiver) = oneshot::channel();
+        if self.over.get() {
+            let _ = sender.send(Err(Error::platform("this incarnation of the object is over")));
+            return receiver;
+        }
+        let to = ReplyTo(self.next_reply.get());
+        self.next_reply.set(to.0 + 1);
+        self.replies.borrow_mut().insert(to, sender);
+        self.post(Input::Command(command, Some(to)));
+        receiver
+    }
+
+    fn now(&self) -> Millis {
+        self.platform.now()
+    }
+
+    fn sleep(&self, ms: u32) -> LocalBoxFuture<'static, ()> {
+        self.platform.sleep(ms)
+    }
+
+    fn inside_turn(&self) -> bool {
+        let inside = self.inside.take();
+        let is = inside.is_some();
+        self.inside.set(inside);
+        is
+    }
+
+    fn send_binary(&self, conn: &ConnId, bytes: &[u8]) {
+        self.platform.send_binary(conn, bytes);
+    }
+}

@@ -1,0 +1,99 @@
+//! The log of a running answer: chunks in segments, one row a flush, gone with the turn. And the notice of the last bad ending.
+//!
+//! A log has no row of its own: the attempt that writes it names it, and the notice does when the attempt is gone.
+
+use super::{Sql, Value};
+use crate::{
+    error::Result,
+    ids::TurnId,
+    limits,
+    wire::{Ending, Terminal},
+};
+
+/// Appends a segment: chunks joined by line feeds, which JSON text cannot contain.
+pub fn append(db: &dyn Sql, stream: &str, seg: i64, seq_from: i64, chunks: &[String]) -> Result<()> {
+    let body = chunks.join("\n");
+    super::fits("a stream segment", &body)?;
+    db.run(
+        "INSERT INTO wk_seg (stream, seg, seq_from, seq_to, body) VALUES (?1, ?2, ?3, ?4, ?5)",
+        &[stream.into(), seg.into(), seq_from.into(), Value::Int(seq_from + chunks.len() as i64 - 1), Value::Text(&body)],
+    )
+}
+
+/// Hands out the stored chunks in order with their sequence numbers, a page of rows at a time.
+pub fn replay(db: &dyn Sql, stream: &str, each: &mut dyn FnMut(i64, &str) -> Result<()>) -> Result<()> {
+    let mut next = 0;
+    loop {
+        let page = db.all(
+            "SELECT seg, seq_from, body FROM wk_seg WHERE stream = ?1 AND seg >= ?2 ORDER BY seg LIMIT ?3",
+            &[stream.into(), Value::Int(next), Value::Int(limits::REPLAY_PAGE)],
+            |row| Ok((row.int(0)?, row.int(1)?, row.text(2)?)),
+        )?;
+        let Some((last, ..)) = page.last() else { return Ok(()) };
+        next = last + 1;
+        for (_, from, body) in &page {
+            for (i, chunk) in body.split('\n').enumerate() {
+                each(from + i as i64, chunk)?;
+            }
+        }
+    }
+}
+
+/// Forgets a log.
+pub fn drop_stream(db: &dyn Sql, stream: &str) -> Result<()> {
+    db.run("DELETE FROM wk_seg WHERE stream = ?1", &[stream.into()])
+}
+
+/// Forgets every log and the notice.
+pub fn clear(db: &dyn Sql) -> Result<()> {
+    db.run("DELETE FROM wk_seg", &[])?;
+    db.run("DELETE FROM wk_notice", &[])
+}
+
+/// The last request that did not end well, offered to whoever was away (wire §4.14).
+#[derive(Clone, Debug)]
+pub struct Notice {
+    /// Its log, kept for the replay.
+    pub stream: String,
+    /// Its last frame.
+    pub terminal: Terminal,
+}
+
+/// Reads the notice.
+pub fn notice(db: &dyn Sql) -> Result<Option<Notice>> {
+    db.one("SELECT request_id, stream, ending, body, message_ids, continuation FROM wk_notice WHERE slot = 1", &[], |row| {
+        Ok(Notice {
+            stream: row.text(1)?,
+            terminal: Terminal {
+                id: row.text(0)?.into(),
+                ending: Ending::parse(&row.text(2)?),
+                body: row.text(3)?,
+                message_ids: row.opt_text(4)?,
+                continuation: row.int(5)? != 0,
+            },
+        })
+    })
+}
+
+/// Puts up a notice in place of an older one.
+pub fn put_notice(db: &dyn Sql, turn: &TurnId, n: &Notice) -> Result<()> {
+    db.run(
+        "INSERT OR REPLACE INTO wk_notice (slot, turn, request_id, stream, ending, body, message_ids, continuation) \
+         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        &[
+            turn.as_str().into(),
+            n.terminal.id.as_str().into(),
+            Value::Text(&n.stream),
+            n.terminal.ending.as_str().into(),
+            Value::Text(&n.terminal.body),
+            n.terminal.message_ids.as_deref().into(),
+            n.terminal.continuation.into(),
+        ],
+    )
+}
+
+/// Takes the notice down, with its log.
+pub fn drop_notice(db: &dyn Sql, n: &Notice) -> Result<()> {
+    db.run("DELETE FROM wk_notice WHERE slot = 1", &[])?;
+    drop_stream(db, &n.stream)
+}

@@ -1,0 +1,183 @@
+//! Turns and their attempts. A live turn is owned by the queue, by one open attempt, or by a due time; a final one keeps its outcome.
+
+use super::{Sql, Value};
+use crate::{
+    error::Result,
+    ids::{Boot, MessageId, RequestId, TurnId},
+    limits,
+    time::Millis,
+};
+
+/// What a turn answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// New messages.
+    Answer,
+    /// A message that was there before, anew: the reply becomes a sibling of earlier ones.
+    Branch,
+    /// The last assistant message goes on.
+    Extend,
+}
+
+impl Kind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Kind::Answer => "answer",
+            Kind::Branch => "branch",
+            Kind::Extend => "extend",
+        }
+    }
+
+    fn parse(text: &str) -> Kind {
+        match text {
+            "branch" => Kind::Branch,
+            "extend" => Kind::Extend,
+            _ => Kind::Answer,
+        }
+    }
+}
+
+/// A turn that is not final.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// Its id.
+    pub id: TurnId,
+    /// Its place in the order of admission.
+    pub seq: i64,
+    /// The id clients know it by.
+    pub request_id: RequestId,
+    /// What it answers.
+    pub kind: Kind,
+    /// Who started it (`ws-chat`, `programmatic`).
+    pub trigger: String,
+    /// The message it answers, or extends.
+    pub anchor: Option<MessageId>,
+    /// The message it writes; chosen at its start.
+    pub reply: Option<MessageId>,
+    /// Attempts so far.
+    pub attempt: u32,
+    /// Whether someone stopped it before its slot.
+    pub cancelled: bool,
+    /// The custom body, as JSON.
+    pub body: Option<String>,
+    /// Metadata for the reply, as JSON.
+    pub metadata: Option<String>,
+    /// The trailing user messages of its request, as a JSON array.
+    pub origin_ids: Option<String>,
+    /// When it was admitted.
+    pub created_at: Millis,
+}
+
+/// Admits a turn. `open` says that it starts in this transaction.
+pub fn insert(db: &dyn Sql, t: &Turn, generation: i64, started_at: Option<Millis>) -> Result<()> {
+    db.run(
+        "INSERT INTO wk_turn (id, seq, generation, root_request_id, request_id, kind, trigger, state, user_msg, assistant_msg, \
+         branch_parent, attempt, body, metadata, origin_ids, created_at, started_at) \
+         VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+        &[
+            t.id.as_str().into(),
+            t.seq.into(),
+            generation.into(),
+            t.request_id.as_str().into(),
+            t.kind.as_str().into(),
+            Value::Text(&t.trigger),
+            (if started_at.is_some() { "running" } else { "queued" }).into(),
+            t.anchor.as_deref().into(),
+            t.reply.as_deref().into(),
+            (if t.kind == Kind::Branch { t.anchor.as_deref() } else { None }).into(),
+            i64::from(t.attempt).into(),
+            t.body.as_deref().into(),
+            t.metadata.as_deref().into(),
+            t.origin_ids.as_deref().into(),
+            t.created_at.0.into(),
+            started_at.map(|at| at.0).into(),
+        ],
+    )
+}
+
+/// A queued turn starts.
+pub fn start(db: &dyn Sql, t: &Turn, now: Millis) -> Result<()> {
+    db.run(
+        "UPDATE wk_turn SET state = 'running', assistant_msg = ?2, attempt = ?3, started_at = ?4 WHERE id = ?1",
+        &[t.id.as_str().into(), t.reply.as_deref().into(), i64::from(t.attempt).into(), now.0.into()],
+    )
+}
+
+/// Someone stopped a queued turn.
+pub fn cancel(db: &dyn Sql, id: &TurnId) -> Result<()> {
+    db.run("UPDATE wk_turn SET cancel = 1 WHERE id = ?1", &[id.as_str().into()])
+}
+
+/// A turn comes to rest for good. Its request is no longer needed, its outcome is.
+pub fn finish(db: &dyn Sql, id: &TurnId, state: &'static str, reason: Option<&str>, now: Millis) -> Result<()> {
+    db.run(
+        "UPDATE wk_turn SET state = ?2, reason = ?3, ended_at = ?4, body = NULL, client_tools = NULL, metadata = NULL WHERE id = ?1",
+        &[id.as_str().into(), state.into(), reason.into(), now.0.into()],
+    )
+}
+
+/// The turns that are not final, in order of admission.
+pub fn live(db: &dyn Sql) -> Result<Vec<Turn>> {
+    db.all(
+        "SELECT id, seq, request_id, kind, trigger, user_msg, assistant_msg, attempt, cancel, body, metadata, origin_ids, created_at \
+         FROM wk_turn WHERE ended_at IS NULL ORDER BY seq",
+        &[],
+        |row| {
+            Ok(Turn {
+                id: row.text(0)?.into(),
+                seq: row.int(1)?,
+                request_id: row.text(2)?.into(),
+                kind: Kind::parse(&row.text(3)?),
+                trigger: row.text(4)?,
+                anchor: row.opt_text(5)?.map(MessageId::from),
+                reply: row.opt_text(6)?.map(MessageId::from),
+                attempt: u32::try_from(row.int(7)?).unwrap_or_default(),
+                cancelled: row.int(8)? != 0,
+                body: row.opt_text(9)?,
+                metadata: row.opt_text(10)?,
+                origin_ids: row.opt_text(11)?,
+                created_at: Millis(row.int(12)?),
+            })
+        },
+    )
+}
+
+/// Forgets the oldest final turns beyond those kept.
+pub fn prune(db: &dyn Sql) -> Result<()> {
+    db.run(
+        "DELETE FROM wk_turn WHERE id IN (SELECT id FROM wk_turn WHERE ended_at IS NOT NULL ORDER BY seq DESC LIMIT -1 OFFSET ?1)",
+        &[Value::Int(limits::KEPT_TURNS)],
+    )
+}
+
+/// Forgets every turn and attempt.
+pub fn clear(db: &dyn Sql) -> Result<()> {
+    db.run("DELETE FROM wk_attempt", &[])?;
+    db.run("DELETE FROM wk_turn", &[])
+}
+
+/// Opens an attempt; refused by the database while another is open (I7).
+pub fn open_attempt(db: &dyn Sql, t: &Turn, boot: &Boot, stream: &str, now: Millis) -> Result<()> {
+    db.run(
+        "INSERT INTO wk_attempt (turn, n, boot, request_id, stream, kind, started_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        &[
+            t.id.as_str().into(),
+            i64::from(t.attempt).into(),
+            boot.as_str().into(),
+            t.request_id.as_str().into(),
+            stream.into(),
+            t.kind.as_str().into(),
+            now.0.into(),
+        ],
+    )
+}
+
+/// The open attempt: turn and stream.
+pub fn the_open_attempt(db: &dyn Sql) -> Result<Option<(TurnId, String)>> {
+    db.one("SELECT turn, stream FROM wk_attempt WHERE ended_at IS NULL", &[], |row| Ok((row.text(0)?.into(), row.text(1)?)))
+}
+
+/// The attempts of a turn that is final say nothing that its row does not.
+pub fn drop_attempts(db: &dyn Sql, turn: &TurnId) -> Result<()> {
+    db.run("DELETE FROM wk_attempt WHERE turn = ?1", &[turn.as_str().into()])
+}

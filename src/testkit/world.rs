@@ -1,0 +1,839 @@
+//! The world around one object: time, network, sockets, storage, and the scheduler that decides what happens next.
+//!
+//! The production runtime is driven, with this module as its platform. Everything is single-threaded and virtual: jobs are polled one
+//! at a time, time jumps to the next timer when nothing else can happen, and what a run does is a function of its seed and script.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, VecDeque},
+    future::Future,
+    rc::Rc,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, Wake, Waker},
+};
+
+use futures_util::future::LocalBoxFuture;
+use serde_json::{Value, json};
+
+use super::{
+    client::{Behaviour, Client, In, Out, essence, said},
+    clock::{Clock, Gates, yield_now},
+    db::Db,
+    model::{Exchange, Provider, ProviderRequest, Reply, Script},
+};
+use crate::{
+    agent::{Agent, handle::AgentHandle},
+    engine::{events::Event, input::ConnMeta},
+    error::{Error, Result},
+    ids::ConnId,
+    model::codec::WireRequest,
+    runtime::{
+        ConnRequest, Runtime,
+        platform::{Answer, Cancel, HttpRequest, HttpResponse, Platform},
+    },
+    store::{Meter, Sql},
+    time::Millis,
+};
+
+/// The class of the object, as the deployable has it.
+const CLASS: &str = "ChatAgent";
+/// The name of the object unless the world says otherwise.
+const NAME: &str = "room-1";
+/// Time jumps after which a world is not expected to come to rest any more.
+const JUMPS_MAX: u32 = 20_000;
+/// Polls and deliveries at one instant after which something spins.
+const STEPS_MAX: u32 = 5_000_000;
+/// Lines of the story a failure shows.
+const STORY_SHOWN: usize = 40;
+
+/// What becomes of the sockets when the object dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sockets {
+    /// They stay attached, as over a hibernation.
+    Kept,
+    /// They close with 1006, as in a crash or a deploy.
+    Closed,
+}
+
+/// How a client connects. [`World::connect`] uses the plain form.
+#[derive(Clone, Debug)]
+pub struct Dial {
+    label: String,
+    query: String,
+    headers: Vec<(String, String)>,
+    behaviour: Behaviour,
+    hydrates: bool,
+}
+
+impl Dial {
+    /// A tab with the stock hooks; `label` becomes its `_pk`.
+    pub fn new(label: &str) -> Self {
+        let behaviour = Behaviour { hook: true, resume: true };
+        Self { label: label.into(), query: String::new(), headers: Vec::new(), behaviour, hydrates: true }
+    }
+
+    /// A bare socket: keeps a log, sends only what it is told to.
+    pub fn raw(mut self) -> Self {
+        self.behaviour.hook = false;
+        self.hydrates = false;
+        self
+    }
+
+    /// The hook's `resume: false`.
+    pub fn without_resume(mut self) -> Self {
+        self.behaviour.resume = false;
+        self
+    }
+
+    /// The hook's `getInitialMessages: null`.
+    pub fn without_history(mut self) -> Self {
+        self.hydrates = false;
+        self
+    }
+
+    /// More query parameters, `a=b&c=d`.
+    pub fn query(mut self, query: &str) -> Self {
+        self.query = query.into();
+        self
+    }
+
+    /// One more header on the upgrade; the name in lower case.
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// One object with everything around it. See [the module](crate::testkit) for an example.
+pub struct World<A: Agent> {
+    core: Rc<Core>,
+    make: Box<dyn Fn() -> A>,
+    db: RefCell<Db>,
+    runtime: RefCell<Option<Rc<Runtime<A, Sim>>>>,
+    dials: RefCell<Vec<(Client, Dial)>>,
+}
+
+/// What outlives an incarnation.
+struct Core {
+    name: RefCell<String>,
+    seed: Cell<u64>,
+    clock: Clock,
+    gates: RefCell<Gates>,
+    provider: Provider,
+    jobs: Jobs,
+    sockets: RefCell<BTreeMap<ConnId, (ConnMeta, Client)>>,
+    dialled: Cell<u32>,
+    life: Cell<u64>,
+    /// Present if the schedule is random.
+    order: RefCell<Option<fastrand::Rng>>,
+    events: RefCell<Vec<Event>>,
+    story: RefCell<VecDeque<String>>,
+    alarms: RefCell<Vec<Millis>>,
+    zombie_frames: Cell<u64>,
+}
+
+impl<A: Agent + Clone> World<A> {
+    /// A world for this agent; every incarnation gets a clone of it.
+    pub fn new(agent: A) -> Self {
+        Self::with(move || agent.clone())
+    }
+}
+
+impl<A: Agent> World<A> {
+    /// A world for the agents this makes, one for each incarnation.
+    pub fn with(make: impl Fn() -> A + 'static) -> Self {
+        let core = Core {
+            name: RefCell::new(NAME.into()),
+            seed: Cell::new(1),
+            clock: Clock::new(),
+            gates: RefCell::default(),
+            provider: Provider::default(),
+            jobs: Jobs::default(),
+            sockets: RefCell::default(),
+            dialled: Cell::new(0),
+            life: Cell::new(0),
+            order: RefCell::new(None),
+            events: RefCell::default(),
+            story: RefCell::default(),
+            alarms: RefCell::default(),
+            zombie_frames: Cell::new(0),
+        };
+        Self { core: Rc::new(core), make: Box::new(make), db: RefCell::new(Db::new()), runtime: RefCell::new(None), dials: RefCell::default() }
+    }
+
+    /// The answers of the model, in order; more may be added later.
+    pub fn model(self, script: impl Into<Script>) -> Self {
+        self.answer(script);
+        self
+    }
+
+    /// Answers computed from the request.
+    pub fn model_fn(self, answer: impl FnMut(&ProviderRequest) -> Reply + 'static) -> Self {
+        self.core.provider.script(Script::function(answer));
+        self
+    }
+
+    /// Lets the model accept requests no real provider would.
+    pub fn unchecked_requests(self) -> Self {
+        self.core.provider.unchecked();
+        self
+    }
+
+    /// Ids are drawn from this, and what can happen at the same time happens in an order drawn from it. Without a seed the order is
+    /// that of arrival.
+    pub fn seed(self, seed: u64) -> Self {
+        self.core.seed.set(seed);
+        *self.core.order.borrow_mut() = Some(fastrand::Rng::with_seed(seed));
+        self
+    }
+
+    /// The object's name.
+    pub fn named(self, name: &str) -> Self {
+        *self.core.name.borrow_mut() = name.into();
+        self
+    }
+
+    /// Uses these gates, which tools of the agent may wait at too.
+    pub fn with_gates(self, gates: &Gates) -> Self {
+        *self.core.gates.borrow_mut() = gates.clone();
+        self
+    }
+
+    /// Begins with the rows of a database, for example of another world.
+    pub fn with_db(self, db: &Db) -> Self {
+        *self.db.borrow_mut() = db.supersede();
+        self
+    }
+
+    // --- clients
+
+    /// A tab with the stock hooks: loads the history, opens the socket, probes.
+    pub fn connect(&self, label: &str) -> Client {
+        self.dial(Dial::new(label))
+    }
+
+    /// A bare socket.
+    pub fn socket(&self, label: &str) -> Client {
+        self.dial(Dial::new(label).raw())
+    }
+
+    /// Connects in any way.
+    pub fn dial(&self, dial: Dial) -> Client {
+        let client = Client::new(&dial.label, dial.behaviour.clone());
+        self.dials.borrow_mut().push((client.clone(), dial.clone()));
+        if dial.hydrates {
+            client.hydrate(self.get_messages());
+        }
+        self.open(&client, &dial);
+        client
+    }
+
+    /// Opens a new socket for a client that lost its own, with the same `_pk`. What was typed meanwhile goes first.
+    ///
+    /// # Panics
+    /// The client is connected, or not of this world.
+    pub fn reconnect(&self, client: &Client) {
+        assert!(client.conn().is_none(), "{} is connected", client.label());
+        let dial = self.dials.borrow().iter().find(|(c, _)| c.is(client)).map(|(_, dial)| dial.clone());
+        self.open(client, &dial.expect("a client of this world"));
+    }
+
+    /// Cuts the socket of a client, as a lost network does; the object notices.
+    pub fn disconnect(&self, client: &Client) {
+        self.ended(client, 1006, "", false);
+    }
+
+    fn open(&self, client: &Client, dial: &Dial) {
+        let n = self.core.dialled.get() + 1;
+        self.core.dialled.set(n);
+        let id = ConnId::from(format!("conn-{n}"));
+        let more = if dial.query.is_empty() { String::new() } else { format!("&{}", dial.query) };
+        let mut headers = vec![("upgrade".to_owned(), "websocket".to_owned())];
+        headers.extend(dial.headers.iter().cloned());
+        let request = HttpRequest { method: "GET".into(), url: format!("{}?_pk={}{more}", self.url(""), dial.label), headers, body: Vec::new() };
+        let runtime = self.object();
+        match runtime.admit(&ConnRequest { id: id.clone(), label: dial.label.clone(), request }) {
+            Ok((meta, _tags)) => {
+                self.core.tell(format!("{} connects as {id}", dial.label));
+                self.core.sockets.borrow_mut().insert(id.clone(), (meta.clone(), client.clone()));
+                client.opened(id.clone());
+                runtime.opened(id, meta);
+            }
+            Err(e) => {
+                self.core.tell(format!("{} is refused: {e}", dial.label));
+                client.refused(&json!({ "error": e.message() }).to_string());
+            }
+        }
+    }
+
+    /// The socket of a client is gone; tells the client and the object.
+    fn ended(&self, client: &Client, code: u16, reason: &str, clean: bool) {
+        let Some(conn) = client.conn() else { return };
+        self.core.tell(format!("{} closes {code} {reason}", client.label()));
+        self.core.sockets.borrow_mut().remove(&conn);
+        client.lost(code, reason);
+        self.object().closed(&conn, code, reason, clean);
+    }
+
+    /// A text from a client; the same as [`Client::send`].
+    pub fn send(&self, client: &Client, text: &str) -> String {
+        client.send(text)
+    }
+
+    // --- running
+
+    /// Lets one thing happen: a frame arrives, or a job goes on. False if nothing can happen without time passing.
+    pub fn step(&self) -> bool {
+        let clients: Vec<Client> = self.dials.borrow().iter().map(|(client, _)| client.clone()).collect();
+        let arriving = clients.iter().filter(|c| c.has_incoming()).map(|c| Move::ToClient(c.clone()));
+        let leaving = clients.iter().filter(|c| c.has_outgoing()).map(|c| Move::ToObject(c.clone()));
+        let mut order = self.core.order.borrow_mut();
+        let next = match &mut *order {
+            // In order of arrival a frame is never later than the job that waits for it.
+            None => arriving.chain(leaving).next().or_else(|| self.core.jobs.ready(0).map(Move::Poll)),
+            Some(rng) => {
+                let frames: Vec<Move> = arriving.chain(leaving).collect();
+                let all = frames.len() + self.core.jobs.ready_count();
+                let pick = if all == 0 { 0 } else { rng.usize(..all) };
+                match pick.checked_sub(frames.len()) {
+                    None => frames.into_iter().nth(pick),
+                    Some(job) => self.core.jobs.ready(job).map(Move::Poll),
+                }
+            }
+        };
+        drop(order);
+        match next {
+            None => return false,
+            Some(Move::Poll(job)) => self.core.jobs.poll(job),
+            Some(Move::ToClient(client)) => {
+                if let Some((code, reason)) = client.receive() {
+                    self.ended(&client, code, &reason, true);
+                }
+            }
+            Some(Move::ToObject(client)) => match client.pop_outgoing() {
+                None => {}
+                Some((conn, Out::Text(text))) => {
+                    self.core.tell(format!("{} → {text}", client.label()));
+                    self.object().text(&conn, text);
+                }
+                Some((conn, Out::Binary(bytes))) => self.object().binary(&conn, bytes),
+                Some((_, Out::Close(code, reason, clean))) => self.ended(&client, code, &reason, clean),
+            },
+        }
+        true
+    }
+
+    /// Lets everything happen that can without time passing.
+    ///
+    /// # Panics
+    /// It never ends: something spins.
+    pub fn settle(&self) {
+        let mut steps = 0;
+        loop {
+            while self.step() {
+                steps += 1;
+                assert!(steps < STEPS_MAX, "the world spins without time passing\n{}", self.story());
+            }
+            if self.next_due() != Some(0) {
+                return;
+            }
+            self.pass(0);
+        }
+    }
+
+    /// Runs until nothing is left to happen: jobs, timers, alarms. Stops where somebody waits at a gate: time stands still then,
+    /// because what comes next is the test's to decide.
+    ///
+    /// # Panics
+    /// The world never comes to rest.
+    pub fn run(&self) {
+        for _ in 0..JUMPS_MAX {
+            self.settle();
+            if !self.gates().waiting().is_empty() {
+                return;
+            }
+            match self.next_due() {
+                None => return,
+                Some(ms) => self.pass(ms),
+            }
+        }
+        panic!("the world does not come to rest\n{}", self.story());
+    }
+
+    /// Runs for so long, gates or not.
+    pub fn run_for(&self, ms: i64) {
+        let mut left = ms;
+        loop {
+            self.settle();
+            match self.next_due() {
+                Some(due) if due <= left => {
+                    left -= due;
+                    self.pass(due);
+                }
+                _ => break,
+            }
+        }
+        self.pass(left);
+        self.settle();
+    }
+
+    /// Runs until `reached` holds, looking after every step.
+    ///
+    /// # Panics
+    /// The world comes to rest, or waits at a gate, without it.
+    pub fn run_until(&self, reached: impl Fn(&Self) -> bool) {
+        let mut jumps = 0;
+        while !reached(self) {
+            if self.step() {
+                continue;
+            }
+            let due = self.next_due().filter(|_| self.gates().waiting().is_empty() && jumps < JUMPS_MAX);
+            let due = due.unwrap_or_else(|| panic!("the world came to rest before what was waited for\n{}", self.story()));
+            jumps += 1;
+            self.pass(due);
+        }
+    }
+
+    /// Runs the world until `future` is done.
+    ///
+    /// # Panics
+    /// The world comes to rest before.
+    pub fn block_on<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        let slot = Rc::new(RefCell::new(None));
+        let out = slot.clone();
+        self.core.jobs.spawn(Box::pin(async move {
+            let value = future.await;
+            *out.borrow_mut() = Some(value);
+        }));
+        self.run_until(|_| slot.borrow().is_some());
+        slot.borrow_mut().take().expect("just seen")
+    }
+
+    /// Milliseconds to the next timer or alarm.
+    fn next_due(&self) -> Option<i64> {
+        let alarm = self.alarm_at().map(|at| (at - self.core.clock.now()).max(0));
+        alarm.into_iter().chain(self.core.clock.next_timer()).min()
+    }
+
+    /// Lets time pass; an alarm that is due then fires.
+    fn pass(&self, ms: i64) {
+        self.core.clock.advance(ms);
+        if self.alarm_at().is_some_and(|at| at <= self.core.clock.now()) {
+            // The slot is empty when the handler starts (platform).
+            self.db.borrow().set_alarm(None);
+            self.core.tell("the alarm fires".into());
+            self.object().alarm();
+        }
+    }
+
+    /// The object: built by the event that needs it.
+    fn object(&self) -> Rc<Runtime<A, Sim>> {
+        if let Some(runtime) = &*self.runtime.borrow() {
+            return runtime.clone();
+        }
+        let sim = Sim { core: self.core.clone(), db: self.db.borrow().clone(), life: self.core.life.get() };
+        let runtime = Runtime::new(CLASS, (self.make)(), sim);
+        *self.runtime.borrow_mut() = Some(runtime.clone());
+        runtime
+    }
+
+    // --- death
+
+    /// The object dies, wherever it is: its memory and jobs are gone, its committed rows and its alarm stay. The next event builds a
+    /// new one.
+    pub fn restart(&self, sockets: Sockets) {
+        self.core.tell(format!("the object dies, sockets {sockets:?}"));
+        let dead = self.runtime.borrow_mut().take();
+        self.core.jobs.clear();
+        drop(dead);
+        self.next_life(sockets);
+    }
+
+    /// The object is replaced while its jobs still run, as after a network partition. Whatever they write is refused.
+    pub fn supersede(&self, sockets: Sockets) {
+        self.core.tell(format!("the object is superseded, sockets {sockets:?}"));
+        *self.runtime.borrow_mut() = None;
+        self.next_life(sockets);
+    }
+
+    /// The object leaves memory because it is idle; its sockets stay.
+    ///
+    /// # Panics
+    /// It is not idle: a job still runs, and the platform would not let it sleep.
+    pub fn hibernate(&self) {
+        assert_eq!(self.core.jobs.count(), 0, "a job keeps the object awake\n{}", self.story());
+        self.restart(Sockets::Kept);
+    }
+
+    fn next_life(&self, sockets: Sockets) {
+        self.core.life.set(self.core.life.get() + 1);
+        let next = self.db.borrow().supersede();
+        *self.db.borrow_mut() = next;
+        if sockets == Sockets::Closed {
+            let gone = std::mem::take(&mut *self.core.sockets.borrow_mut());
+            gone.into_values().for_each(|(_, client)| client.lost(1006, ""));
+        }
+    }
+
+    // --- the outside
+
+    /// An HTTP request to the object.
+    pub fn http(&self, request: HttpRequest) -> HttpResponse {
+        let runtime = self.object();
+        self.block_on(runtime.http(request))
+    }
+
+    /// A GET of a path below the object's address.
+    pub fn get(&self, path: &str) -> HttpResponse {
+        self.http(HttpRequest { method: "GET".into(), url: self.url(path), ..HttpRequest::default() })
+    }
+
+    /// The transcript as `get-messages` gives it.
+    ///
+    /// # Panics
+    /// The answer is no list of messages.
+    pub fn get_messages(&self) -> Vec<Value> {
+        let response = self.get("/get-messages");
+        let text = String::from_utf8_lossy(&response.body).into_owned();
+        assert_eq!(response.status, 200, "get-messages: {text}");
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("get-messages is no list ({e}): {text:.500}"))
+    }
+
+    /// The transcript as lines, see [`said`].
+    pub fn said(&self) -> Vec<String> {
+        self.get_messages().iter().map(said).collect()
+    }
+
+    /// The handle by which an application speaks to its object.
+    pub fn handle(&self) -> AgentHandle {
+        self.object().handle()
+    }
+
+    /// Adds answers of the model behind those that are left.
+    pub fn answer(&self, script: impl Into<Script>) {
+        self.core.provider.script(script.into());
+    }
+
+    /// The address of the object, with a path behind it.
+    pub fn url(&self, path: &str) -> String {
+        format!("https://host.test/agents/chat-agent/{}{path}", self.core.name.borrow())
+    }
+
+    // --- looking
+
+    /// The gates of this world.
+    pub fn gates(&self) -> Gates {
+        self.core.gates.borrow().clone()
+    }
+
+    /// Opens a gate for everybody.
+    pub fn open_gate(&self, name: &str) {
+        self.gates().open(name);
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> Clock {
+        self.core.clock.clone()
+    }
+
+    /// The database as the living incarnation sees it.
+    pub fn db(&self) -> Db {
+        self.db.borrow().clone()
+    }
+
+    /// What the living incarnation has cost.
+    pub fn meter(&self) -> Meter {
+        self.db.borrow().meter()
+    }
+
+    /// When the alarm will fire.
+    pub fn alarm_at(&self) -> Option<Millis> {
+        self.db.borrow().alarm()
+    }
+
+    /// Every time an alarm was set, and to when.
+    pub fn alarms(&self) -> Vec<Millis> {
+        self.core.alarms.borrow().clone()
+    }
+
+    /// The jobs that live.
+    pub fn jobs(&self) -> usize {
+        self.core.jobs.count()
+    }
+
+    /// Every request a provider got.
+    pub fn provider_requests(&self) -> Vec<ProviderRequest> {
+        self.core.provider.requests()
+    }
+
+    /// How far each answer of a provider has come.
+    pub fn exchanges(&self) -> Vec<Exchange> {
+        self.core.provider.exchanges()
+    }
+
+    /// Scripted answers nobody asked for yet.
+    pub fn answers_left(&self) -> usize {
+        self.core.provider.left()
+    }
+
+    /// Every event the object logged.
+    pub fn events(&self) -> Vec<Event> {
+        self.core.events.borrow().clone()
+    }
+
+    /// The events of one name.
+    pub fn events_named(&self, name: &str) -> Vec<Event> {
+        self.core.events.borrow().iter().filter(|e| e.name == name).cloned().collect()
+    }
+
+    /// What is remembered of each attached socket.
+    pub fn sockets(&self) -> Vec<(ConnId, ConnMeta)> {
+        self.core.sockets.borrow().iter().map(|(id, (meta, _))| (id.clone(), meta.clone())).collect()
+    }
+
+    /// Frames a superseded incarnation tried to send.
+    pub fn zombie_frames(&self) -> u64 {
+        self.core.zombie_frames.get()
+    }
+
+    /// The last things that happened, a line each.
+    pub fn story(&self) -> String {
+        let story = self.core.story.borrow();
+        story.iter().skip(story.len().saturating_sub(STORY_SHOWN)).cloned().collect::<Vec<_>>().join("\n")
+    }
+
+    /// Checks what must hold when nothing is under way: every rule of the wire on every socket (wire 60, 164–169, 171), every tab
+    /// shows what is stored (wire 170), nothing was written outside a transaction.
+    ///
+    /// # Panics
+    /// Something does not hold.
+    pub fn check(&self) {
+        let stored: Vec<Value> = self.get_messages().iter().map(essence).collect();
+        let mut broken: Vec<String> = Vec::new();
+        for (client, dial) in &*self.dials.borrow() {
+            broken.extend(client.violations(true));
+            if dial.behaviour.hook && client.conn().is_some() {
+                let shown: Vec<Value> = client.messages().iter().map(essence).collect();
+                if shown != stored {
+                    let list = |messages: &[Value]| messages.iter().map(|m| format!("  {m}")).collect::<Vec<_>>().join("\n");
+                    broken.push(format!("wire 170: {} shows\n{}\nstored is\n{}", client.label(), list(&shown), list(&stored)));
+                }
+            }
+        }
+        broken.extend(self.db().take_loose_writes().into_iter().map(|sql| format!("written outside a transaction: {sql}")));
+        assert!(broken.is_empty(), "{}\n--\n{}", broken.join("\n"), self.story());
+    }
+}
+
+impl<A: Agent> Drop for World<A> {
+    /// Jobs hold the runtime, which holds the jobs.
+    fn drop(&mut self) {
+        self.core.jobs.clear();
+    }
+}
+
+/// One thing that can happen next.
+enum Move {
+    ToClient(Client),
+    ToObject(Client),
+    Poll(u64),
+}
+
+impl Core {
+    fn tell(&self, mut line: String) {
+        const LINE_MAX: usize = 400;
+        if line.len() > LINE_MAX {
+            let cut = (0..=LINE_MAX).rev().find(|i| line.is_char_boundary(*i)).unwrap_or(0);
+            line.truncate(cut);
+            line.push('…');
+        }
+        let mut story = self.story.borrow_mut();
+        if story.len() == 1_000 {
+            story.pop_front();
+        }
+        story.push_back(format!("{:>9} {line}", self.clock.passed()));
+    }
+}
+
+/// The platform as one incarnation sees it.
+pub struct Sim {
+    core: Rc<Core>,
+    db: Db,
+    life: u64,
+}
+
+impl Sim {
+    fn superseded(&self) -> bool {
+        self.life != self.core.life.get()
+    }
+}
+
+impl Platform for Sim {
+    fn sql(&self) -> &dyn Sql {
+        &self.db
+    }
+
+    fn now(&self) -> Millis {
+        self.core.clock.now()
+    }
+
+    fn entropy(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        fastrand::Rng::with_seed(self.core.seed.get().wrapping_add(self.life << 32)).fill(&mut bytes);
+        bytes
+    }
+
+    fn name(&self) -> String {
+        self.core.name.borrow().clone()
+    }
+
+    fn sockets(&self) -> Vec<(ConnId, ConnMeta)> {
+        self.core.sockets.borrow().iter().map(|(id, (meta, _))| (id.clone(), meta.clone())).collect()
+    }
+
+    fn arm(&self, at: Option<Millis>) -> Result<()> {
+        if self.superseded() {
+            return Err(Error::storage("Error: Connection closed: this Durable Object instance is no longer active."));
+        }
+        self.db.set_alarm(at);
+        if let Some(at) = at {
+            self.core.alarms.borrow_mut().push(at);
+        }
+        self.core.tell(at.map_or("the alarm is cleared".into(), |at| format!("the alarm is set to fire in {} ms", at - self.now())));
+        Ok(())
+    }
+
+    fn sync(&self) -> LocalBoxFuture<'static, Result<()>> {
+        Box::pin(async {
+            yield_now().await;
+            Ok(())
+        })
+    }
+
+    fn send(&self, to: &[ConnId], frame: &str) {
+        if self.superseded() {
+            self.core.zombie_frames.set(self.core.zombie_frames.get() + 1);
+            return;
+        }
+        let sockets = self.core.sockets.borrow();
+        for (_, client) in to.iter().filter_map(|conn| sockets.get(conn)) {
+            self.core.tell(format!("{} ← {frame}", client.label()));
+            client.push(In::Text(frame.into()));
+        }
+    }
+
+    fn send_binary(&self, to: &ConnId, frame: &[u8]) {
+        if let Some((_, client)) = self.core.sockets.borrow().get(to).filter(|_| !self.superseded()) {
+            client.push(In::Binary(frame.to_vec()));
+        }
+    }
+
+    fn close(&self, conn: &ConnId, code: u16, reason: &str) {
+        if let Some((_, client)) = self.core.sockets.borrow_mut().remove(conn).filter(|_| !self.superseded()) {
+            client.push(In::Close(code, reason.into()));
+        }
+    }
+
+    fn attach(&self, conn: &ConnId, meta: &ConnMeta) {
+        if let Some((own, _)) = self.core.sockets.borrow_mut().get_mut(conn) {
+            *own = meta.clone();
+        }
+    }
+
+    fn fetch(&self, request: WireRequest, cancel: Cancel) -> LocalBoxFuture<'static, Result<Answer>> {
+        self.core.tell(format!("a provider is asked: {}", request.body));
+        Box::pin(self.core.provider.clone().fetch(request, cancel, self.core.clock.clone(), self.core.gates.borrow().clone()))
+    }
+
+    fn sleep(&self, ms: u32) -> LocalBoxFuture<'static, ()> {
+        Box::pin(self.core.clock.sleep(ms))
+    }
+
+    fn spawn(&self, job: LocalBoxFuture<'static, ()>) {
+        self.core.jobs.spawn(job);
+    }
+
+    fn emit(&self, event: &Event) {
+        self.core.tell(format!("event {}", event.line()));
+        self.core.events.borrow_mut().push(event.clone());
+    }
+}
+
+/// The executor: jobs, and who of them can go on.
+#[derive(Default)]
+struct Jobs {
+    all: RefCell<BTreeMap<u64, Option<LocalBoxFuture<'static, ()>>>>,
+    ready: Arc<Ready>,
+    next: Cell<u64>,
+}
+
+#[derive(Default)]
+struct Ready(Mutex<VecDeque<u64>>);
+
+impl Ready {
+    fn queue(&self) -> std::sync::MutexGuard<'_, VecDeque<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, job: u64) {
+        let mut queue = self.queue();
+        if !queue.contains(&job) {
+            queue.push_back(job);
+        }
+    }
+}
+
+/// Wakers must be `Send`; the queue of ready jobs is all they touch.
+struct JobWaker {
+    job: u64,
+    ready: Arc<Ready>,
+}
+
+impl Wake for JobWaker {
+    fn wake(self: Arc<Self>) {
+        self.ready.push(self.job);
+    }
+}
+
+impl Jobs {
+    fn spawn(&self, job: LocalBoxFuture<'static, ()>) {
+        let id = self.next.get();
+        self.next.set(id + 1);
+        self.all.borrow_mut().insert(id, Some(job));
+        self.ready.push(id);
+    }
+
+    fn count(&self) -> usize {
+        self.all.borrow().len()
+    }
+
+    fn ready_count(&self) -> usize {
+        self.ready.queue().len()
+    }
+
+    /// Takes the n-th ready job.
+    fn ready(&self, n: usize) -> Option<u64> {
+        self.ready.queue().remove(n)
+    }
+
+    fn poll(&self, id: u64) {
+        // Nothing stays borrowed while a job runs: it may spawn others.
+        let Some(mut job) = self.all.borrow_mut().get_mut(&id).and_then(Option::take) else { return };
+        let waker = Waker::from(Arc::new(JobWaker { job: id, ready: self.ready.clone() }));
+        let ended = job.as_mut().poll(&mut Context::from_waker(&waker)) == Poll::Ready(());
+        let mut all = self.all.borrow_mut();
+        if ended {
+            all.remove(&id);
+            drop(all);
+        } else if let Some(slot) = all.get_mut(&id) {
+            *slot = Some(job);
+        }
+    }
+
+    /// Drops every job where it stands.
+    fn clear(&self) {
+        let dead = std::mem::take(&mut *self.all.borrow_mut());
+        self.ready.queue().clear();
+        drop(dead);
+    }
+}

@@ -1,0 +1,77 @@
+// The network between a browser and the worker: a plain TCP relay whose cable can be pulled. Stock clients keep their own
+// WebSocket; what they see is what a lost network looks like (close 1006, refused connections).
+
+import { connect, createServer } from "node:net";
+import { once } from "node:events";
+
+export async function startLink(targetPort) {
+  const pairs = new Set();
+  let up = true;
+  let accepted = 0;
+  const watchers = new Set();
+
+  const server = createServer((client) => {
+    if (!up) return client.destroy();
+    accepted += 1;
+    const pair = { client, upstream: connect(targetPort, "127.0.0.1"), upgraded: false, tail: "", opened: "" };
+    pairs.add(pair);
+    const end = () => {
+      pair.client.destroy();
+      pair.upstream.destroy();
+      pairs.delete(pair);
+    };
+    for (const side of [pair.client, pair.upstream]) side.on("error", end).on("close", end);
+    pair.client.on("data", (data) => {
+      if (!pair.upgraded && pair.opened.length < 8_192) {
+        pair.opened += data.toString("latin1");
+        pair.upgraded = /\r\nupgrade: websocket\r\n/i.test(pair.opened);
+        if (pair.upgraded) for (const watcher of [...watchers]) watcher();
+      }
+      pair.upstream.write(data);
+    });
+    pair.upstream.on("data", (data) => pair.client.write(data));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const upgrades = () => [...pairs].filter((pair) => pair.upgraded);
+
+  return {
+    port: server.address().port,
+    host: `127.0.0.1:${server.address().port}`,
+    get accepted() {
+      return accepted;
+    },
+    /** Request lines of the WebSocket upgrades that are open now. */
+    sockets: () => upgrades().map((pair) => pair.opened.split("\r\n", 1)[0]),
+    /** Resolves with the request line of the next upgrade. */
+    nextSocket: () =>
+      new Promise((resolve) => {
+        const known = new Set(upgrades());
+        const look = () => {
+          const fresh = upgrades().find((pair) => !known.has(pair));
+          if (fresh === undefined) return;
+          watchers.delete(look);
+          resolve(fresh.opened.split("\r\n", 1)[0]);
+        };
+        watchers.add(look);
+      }),
+    /** Cuts every connection; with `stayDown` new ones are refused until `restore()`. */
+    cut({ stayDown = false } = {}) {
+      up = !stayDown;
+      for (const pair of pairs) pair.client.destroy();
+    },
+    restore() {
+      up = true;
+    },
+    /** Says to every open socket, in the server's name, that it is closed for this reason. */
+    closeSockets(code) {
+      const frame = Buffer.from([0x88, 0x02, code >> 8, code & 0xff]);
+      for (const pair of upgrades()) pair.client.write(frame);
+    },
+    async stop() {
+      for (const pair of pairs) pair.client.destroy();
+      server.close();
+      await once(server, "close");
+    },
+  };
+}

@@ -1,0 +1,101 @@
+/** What the page says about the connection and about answers that did not come, each with what to do about it. */
+import { useSyncExternalStore, type ReactNode } from "react";
+import type { Connection, ConnectionState } from "../lib/connection";
+import { Alert, Refresh, Spinner } from "./icons";
+
+const CONNECTION: Record<ConnectionState, string> = {
+  connecting: "Connecting",
+  online: "Online",
+  reconnecting: "Reconnecting",
+  closed: "Disconnected",
+};
+
+export function ConnectionPill({ state }: { state: ConnectionState }) {
+  return (
+    <span className="connection" data-testid="connection" data-state={state} title={`Connection: ${CONNECTION[state].toLowerCase()}`}>
+      <span className="connection-dot" aria-hidden="true" />
+      <span className="connection-text">{CONNECTION[state]}</span>
+    </span>
+  );
+}
+
+function useDeviceOnline(): boolean {
+  return useSyncExternalStore(
+    (listener) => {
+      window.addEventListener("online", listener);
+      window.addEventListener("offline", listener);
+      return () => {
+        window.removeEventListener("online", listener);
+        window.removeEventListener("offline", listener);
+      };
+    },
+    () => navigator.onLine,
+  );
+}
+
+export function ConnectionBanner({ connection }: { connection: Connection }) {
+  const { agent, state, obstacle } = connection;
+  const deviceOnline = useDeviceOnline();
+  const again = (label: string) => (
+    <button type="button" className="button small" data-testid="reconnect" onClick={() => agent.reconnect()}>
+      {label}
+    </button>
+  );
+
+  if (state === "closed") {
+    const { code, reason } = agent.connectionError ?? {};
+    return (
+      <Banner tone="bad" icon={<Alert size={16} />} action={again("Connect again")}>
+        The server has ended this connection for good{reason ? `: ${reason}` : ""}
+        {code ? ` (code ${code})` : ""}. What is stored stays stored.
+      </Banner>
+    );
+  }
+  if (state === "online" || (state === "connecting" && obstacle === null)) return null;
+  if (!deviceOnline) {
+    return (
+      <Banner tone="warn" icon={<Alert size={16} />}>
+        This device is offline. What you send waits here and goes out when the network is back.
+      </Banner>
+    );
+  }
+  return (
+    <Banner tone="warn" icon={<Spinner size={16} />} action={again("Try now")}>
+      {state === "connecting" ? "No connection yet, still trying." : "Connection lost. Reconnecting; an answer under way continues on the server."}
+      {obstacle ? ` ${obstacle}` : ""}
+    </Banner>
+  );
+}
+
+function Banner({ tone, icon, action, children }: { tone: "warn" | "bad"; icon: ReactNode; action?: ReactNode; children: ReactNode }) {
+  return (
+    <div className={`banner ${tone}`} role="status" data-testid="banner">
+      {icon}
+      <p>{children}</p>
+      {action}
+    </div>
+  );
+}
+
+export function TurnError({ message, onRetry, onDismiss }: { message: string; onRetry: () => void; onDismiss?: () => void }) {
+  return (
+    <div className="turn-error" role="alert" data-testid="error">
+      <Alert size={18} />
+      <div>
+        <strong>No complete answer</strong>
+        <p>{message}</p>
+        <div className="turn-error-actions">
+          <button type="button" className="button small" data-testid="retry" onClick={onRetry}>
+            <Refresh size={14} />
+            Retry
+          </button>
+          {onDismiss && (
+            <button type="button" className="button small quiet" data-testid="dismiss" onClick={onDismiss}>
+              Dismiss
+            </button>
+          )}
+        </div>
+      </div>
+    </div>
+  );
+}
