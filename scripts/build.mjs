@@ -14,10 +14,17 @@ const inSession = process.env.WAKEFUL_SESSION === "dev";
 const outputs = ["index.js", "index_bg.wasm"];
 
 function manifest() {
-  if (!existsSync(join(crate, "Cargo.toml"))) throw new SetupError(`${crate} has no Cargo.toml: run this in the folder of the worker's crate`);
+  if (!existsSync(join(crate, "Cargo.toml"))) {
+    throw new SetupError(`${crate} has no Cargo.toml: run this in the folder of the worker's crate`);
+  }
   const text = readFileSync(join(crate, "Cargo.toml"), "utf8");
-  const name = (section) => new RegExp(`^\\[${section}\\][^[]*?^name\\s*=\\s*"([^"]+)"`, "ms").exec(text)?.[1];
-  return { lib: (name("lib") ?? name("package") ?? "").replaceAll("-", "_"), standalone: /^standalone\s*=/m.test(text) };
+  const sections = text.split(/^(?=\[)/m);
+  const name = (section) =>
+    /^name\s*=\s*"([^"]+)"/m.exec(sections.find((each) => each.startsWith(`[${section}]`)) ?? "")?.[1];
+  return {
+    lib: (name("lib") ?? name("package") ?? "").replaceAll("-", "_"),
+    standalone: /^standalone\s*=/m.test(text),
+  };
 }
 
 /** The folder with Cargo.lock, which is also where cargo puts target/. */
@@ -31,14 +38,22 @@ const version = (path) => {
   return seen ? `${seen.mtimeMs}/${seen.size}` : "absent";
 };
 
-/** Every file the build read, by cargo's own account, and the settings around it. */
+/** Every file the build read, by cargo's own account, and the manifests around them; undefined if cargo gives no account. */
 function inputs(lib) {
   const top = workspace();
-  const listed = join(process.env.CARGO_TARGET_DIR ? resolve(crate, process.env.CARGO_TARGET_DIR) : join(top, "target"), "wasm32-unknown-unknown/release", `${lib}.d`);
-  const files = new Set([join(crate, "Cargo.toml"), join(top, "Cargo.toml"), join(root, "Cargo.toml"), join(top, "Cargo.lock"), join(top, ".cargo/config.toml"), join(root, "rust-toolchain.toml")]);
-  for (const line of readFileSync(listed, "utf8").split("\n")) {
-    const sources = line.slice(line.indexOf(": ") + 2).replaceAll("\\ ", "\0").split(" ");
-    for (const source of sources) if (line.includes(": ") && source) files.add(source.replaceAll("\0", " "));
+  const target = process.env.CARGO_TARGET_DIR ? resolve(crate, process.env.CARGO_TARGET_DIR) : join(top, "target");
+  const account = join(target, "wasm32-unknown-unknown/release", `${lib}.d`);
+  if (!existsSync(account)) return undefined;
+  const manifests = [crate, top, root].map((dir) => join(dir, "Cargo.toml"));
+  const files = new Set([
+    ...manifests,
+    join(top, "Cargo.lock"),
+    join(top, ".cargo/config.toml"),
+    join(root, "rust-toolchain.toml"),
+  ]);
+  // Lines of a makefile: `product: source source`, with spaces inside a path escaped.
+  for (const line of readFileSync(account, "utf8").split("\n")) {
+    for (const source of line.split(": ")[1]?.match(/(?:\\ |\S)+/g) ?? []) files.add(source.replaceAll("\\ ", " "));
   }
   return files;
 }
@@ -54,10 +69,14 @@ function isFresh(key) {
 
 function remember(key, lib, started) {
   const files = inputs(lib);
+  if (!files) return;
   // A source saved while the compiler ran may or may not be in the result: then the next build has to look again.
   for (const path of files) if ((statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0) >= started) return;
   for (const name of outputs) files.add(join(out, name));
-  writeFileSync(stamp, JSON.stringify({ key, files: Object.fromEntries([...files].map((path) => [path, version(path)])) }));
+  writeFileSync(
+    stamp,
+    JSON.stringify({ key, files: Object.fromEntries([...files].map((path) => [path, version(path)])) }),
+  );
 }
 
 /** Staging folders of builds that were killed. */
@@ -122,7 +141,9 @@ function compilerMessages(text) {
 /** Wrangler holds every request back after a failed build command, so a running session is told to go on with what it has. */
 function broken(lib, first) {
   if (first || !inSession) throw new SetupError(`the build of ${lib} failed; the compiler's message is above`);
-  console.error(`\nbuild: ${lib} does not compile (message above). The last good build goes on serving; save a repaired file to build again.\n`);
+  console.error(
+    `\nbuild: ${lib} does not compile (message above). The last good build goes on serving; save a repaired file to build again.\n`,
+  );
 }
 
 async function build() {
@@ -135,7 +156,9 @@ async function build() {
   mkdirSync(out, { recursive: true });
   sweep();
   const first = !existsSync(join(out, "index.js"));
-  console.log(`build: compiling ${lib}${first ? " (the first time takes 2 to 4 minutes, later builds about 15 seconds)" : ""}`);
+  console.log(
+    `build: compiling ${lib}${first ? " (the first time takes 2 to 4 minutes, later builds about 15 seconds)" : ""}`,
+  );
   const staging = `.next-${process.pid}`;
   const clear = () => rmSync(join(out, staging), { recursive: true, force: true });
   const started = Date.now();

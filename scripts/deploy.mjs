@@ -10,7 +10,9 @@ const DEFAULT_MODEL = "workers-ai/@cf/moonshotai/kimi-k2.5";
 
 /** Whether the arguments or the `[vars]` (also of an environment) of the configuration name a model. */
 export function namesModel(args, config) {
-  const given = args.some((arg, at) => /^--var=MODEL[:=]/.test(arg) || (/^MODEL[:=]/.test(arg) && /^--var$/.test(lastOption(args, at))));
+  const given = args.some(
+    (arg, at) => /^--var=MODEL[:=]/.test(arg) || (/^MODEL[:=]/.test(arg) && /^--var$/.test(lastOption(args, at))),
+  );
   return given || configuredVars(config).some((body) => /^\s*MODEL\s*=/m.test(body));
 }
 
@@ -28,9 +30,14 @@ function configuredVars(config) {
 async function deploy(args) {
   const env = await ensureAll();
   await buildPage(env);
-  const model = namesModel(args, readFileSync(join(root, "wrangler.toml"), "utf8")) ? [] : ["--var", `MODEL:${DEFAULT_MODEL}`];
-  if (model.length) console.log(`deploy: model ${DEFAULT_MODEL} (choose another with: npm run deploy -- --var MODEL:provider/model)`);
-  process.exit(await run("node", [join(root, "node_modules/wrangler/bin/wrangler.js"), "deploy", ...args, ...model], { env }));
+  const model = namesModel(args, readFileSync(join(root, "wrangler.toml"), "utf8"))
+    ? []
+    : ["--var", `MODEL:${DEFAULT_MODEL}`];
+  if (model.length)
+    console.log(`deploy: model ${DEFAULT_MODEL} (choose another with: npm run deploy -- --var MODEL:provider/model)`);
+  process.exit(
+    await run("node", [join(root, "node_modules/wrangler/bin/wrangler.js"), "deploy", ...args, ...model], { env }),
+  );
 }
 
 if (process.argv[1] && resolve(process.argv[1]) === fileURLToPath(import.meta.url)) {

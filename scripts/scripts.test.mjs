@@ -7,8 +7,10 @@ import { choose, counts } from "./test.mjs";
 import { crateOf, functions, namesSection, sections, without } from "./wasm.mjs";
 
 test("a Node is new enough for every package in the lock file, or is not", () => {
-  for (const version of ["v22.22.2", "v22.23.0", "v24.15.0", "v24.22.3", "v26.0.0"]) assert.ok(nodeIsNewEnough(version), version);
-  for (const version of ["v18.20.0", "v20.20.2", "v22.22.1", "v22.9.9", "v23.11.0", "v24.14.9", "v25.0.0"]) assert.ok(!nodeIsNewEnough(version), version);
+  for (const version of ["v22.22.2", "v22.23.0", "v24.15.0", "v24.22.3", "v26.0.0"])
+    assert.ok(nodeIsNewEnough(version), version);
+  for (const version of ["v18.20.0", "v20.20.2", "v22.22.1", "v22.9.9", "v23.11.0", "v24.14.9", "v25.0.0"])
+    assert.ok(!nodeIsNewEnough(version), version);
 });
 
 // decision 49
@@ -26,14 +28,22 @@ test("a deployment gets the default model only where none is named", () => {
 });
 
 test("what test runners report is added up", () => {
-  const cargo = "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n\u001b[32mtest result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured";
+  const cargo =
+    "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n\u001b[32mtest result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured";
   assert.deepEqual(counts(cargo), { passed: 15, failed: 2, skipped: 1 });
-  assert.deepEqual(counts("ℹ tests 9\nℹ pass 7\nℹ fail 1\nℹ cancelled 1\nℹ skipped 0\n"), { passed: 7, failed: 2, skipped: 0 });
+  assert.deepEqual(counts("ℹ tests 9\nℹ pass 7\nℹ fail 1\nℹ cancelled 1\nℹ skipped 0\n"), {
+    passed: 7,
+    failed: 2,
+    skipped: 0,
+  });
   assert.deepEqual(counts("# pass 2\n# fail 0\nbypass 3"), { passed: 2, failed: 0, skipped: 0 });
 });
 
 test("a stage brings what it needs, in order, and an unknown one is an error", () => {
-  assert.deepEqual(choose(["e2e"]).map(({ name }) => name), ["web", "worker", "e2e"]);
+  assert.deepEqual(
+    choose(["e2e"]).map(({ name }) => name),
+    ["web", "worker", "e2e"],
+  );
   assert.throws(() => choose(["nativ"]), /no stage 'nativ'; there are: fmt/);
 });
 
@@ -63,7 +73,10 @@ test("functions of a wasm module are found with size and name", () => {
   ]);
   const bare = without(bytes, namesSection(sections(bytes)));
   assert.ok(WebAssembly.validate(bare) && bare.length < bytes.length);
-  assert.deepEqual(functions(bare).map(({ name }) => name), ["", ""]);
+  assert.deepEqual(
+    functions(bare).map(({ name }) => name),
+    ["", ""],
+  );
 });
 
 test("bytes that are no wasm module, or half of one, are an error", () => {
@@ -80,7 +93,7 @@ test("a function belongs to the first crate its name mentions", () => {
     "<&T as core::fmt::Debug>::fmt::h6d": "core",
     "core::ptr::drop_in_place<wakeful::engine::Engine>::h1": "wakeful",
     "core::ptr::drop_in_place<i32>::h1": "core",
-    "__wbindgen_malloc": "wasm_bindgen",
+    __wbindgen_malloc: "wasm_bindgen",
     "chatagent_fetch externref shim": "wasm_bindgen",
     memcmp: "(no crate in the name)",
     "": "(no name)",

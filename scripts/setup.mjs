@@ -2,7 +2,19 @@
 // for the tools, the npm packages, and the two Rust programs that turn the crate into a worker. Only Node's own modules
 // are used, since this runs before the packages are installed. When nothing is missing, it says nothing.
 import { spawn, spawnSync } from "node:child_process";
-import { constants, accessSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  constants,
+  accessSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { homedir, tmpdir } from "node:os";
 import { delimiter, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -80,17 +92,37 @@ async function ensureNode(env) {
     return;
   }
   const wanted = NODE_PACKAGES[`${process.platform}-${process.arch}`];
-  if (!wanted) throw new SetupError(`Node 22.22.2 or newer is needed, this is ${process.version}: https://nodejs.org/en/download`);
+  if (!wanted)
+    throw new SetupError(`Node 22.22.2 or newer is needed, this is ${process.version}: https://nodejs.org/en/download`);
   const [name, version] = wanted;
   const home = join(cache, `node-${version}`);
   const bin = join(home, "node_modules", name, "bin");
   const works = () => firstLine(join(bin, "node"), ["--version"], env) === `v${version}`;
   if (!existsSync(join(bin, "node")) || !works()) {
-    say(`Node ${version}, because wrangler and jsdom need a newer one than ${process.version} (npm package ${name}; under a minute)`);
+    say(
+      `Node ${version}, because wrangler and jsdom need a newer one than ${process.version} (npm package ${name}; under a minute)`,
+    );
     mkdirSync(home, { recursive: true });
     writeFileSync(join(home, "package.json"), '{ "private": true }\n');
-    await mustRun("installing Node", ...npm(env, ["install", "--prefix", home, "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", `${name}@${version}`]), { env: npmEnv(env), cwd: home });
-    if (!works()) throw new SetupError(`Node ${version} was installed in ${home} but does not run; remove that folder, or install Node 22.22.2 or newer: https://nodejs.org/en/download`);
+    await mustRun(
+      "installing Node",
+      ...npm(env, [
+        "install",
+        "--prefix",
+        home,
+        "--no-save",
+        "--ignore-scripts",
+        "--no-audit",
+        "--no-fund",
+        "--loglevel=error",
+        `${name}@${version}`,
+      ]),
+      { env: npmEnv(env), cwd: home },
+    );
+    if (!works())
+      throw new SetupError(
+        `Node ${version} was installed in ${home} but does not run; remove that folder, or install Node 22.22.2 or newer: https://nodejs.org/en/download`,
+      );
   }
   prependPath(env, bin);
 }
@@ -103,7 +135,14 @@ function npm(env, args) {
 
 /** `npm run` hands its own settings down as variables; they are not meant for an installation somewhere else. */
 function npmEnv(env) {
-  return Object.fromEntries(Object.entries(env).filter(([key]) => !/^npm_(config_(local_prefix|prefix|workspaces?|include_workspace_root)|package_|lifecycle_|command)/i.test(key)));
+  return Object.fromEntries(
+    Object.entries(env).filter(
+      ([key]) =>
+        !/^npm_(config_(local_prefix|prefix|workspaces?|include_workspace_root)|package_|lifecycle_|command)/i.test(
+          key,
+        ),
+    ),
+  );
 }
 
 // ---------------------------------------------------------------- Rust
@@ -120,7 +159,11 @@ function toolchainIsComplete(channel, env) {
   if (!existsSync(toolchains)) return false;
   return readdirSync(toolchains)
     .filter((name) => name === channel || name.startsWith(`${channel}-`))
-    .some((name) => [`lib/rustlib/${WASM_TARGET}/lib`, "bin/cargo", "bin/cargo-clippy", "bin/rustfmt"].every((part) => existsSync(join(toolchains, name, part))));
+    .some((name) =>
+      [`lib/rustlib/${WASM_TARGET}/lib`, "bin/cargo", "bin/cargo-clippy", "bin/rustfmt"].every((part) =>
+        existsSync(join(toolchains, name, part)),
+      ),
+    );
 }
 
 async function ensureRust(env) {
@@ -131,16 +174,42 @@ async function ensureRust(env) {
   if (!onPath("rustup", env)) {
     const sysroot = onPath("rustc", env) && firstLine("rustc", ["--print", "sysroot"], env);
     if (sysroot && existsSync(join(sysroot, `lib/rustlib/${WASM_TARGET}/lib`))) return;
-    const found = sysroot ? `the Rust in ${sysroot} lacks the target ${WASM_TARGET}, and there is no rustup to add it` : "Rust is not installed";
-    throw new SetupError(`${found}. Install rustup from https://rustup.rs and run this again; the right toolchain then comes by itself.`);
+    const found = sysroot
+      ? `the Rust in ${sysroot} lacks the target ${WASM_TARGET}, and there is no rustup to add it`
+      : "Rust is not installed";
+    throw new SetupError(
+      `${found}. Install rustup from https://rustup.rs and run this again; the right toolchain then comes by itself.`,
+    );
   }
   if (!["cc", "gcc", "clang"].some((name) => onPath(name, env))) {
-    throw new SetupError("Rust needs a C compiler as its linker: install gcc or clang (Debian: apt-get install gcc libc6-dev; macOS: xcode-select --install)");
+    throw new SetupError(
+      "Rust needs a C compiler as its linker: install gcc or clang (Debian: apt-get install gcc libc6-dev; macOS: xcode-select --install)",
+    );
   }
   const channel = env.RUSTUP_TOOLCHAIN || pinnedChannel();
   if (!toolchainIsComplete(channel, env)) {
-    say(`Rust ${channel} with the target ${WASM_TARGET}, because rust-toolchain.toml asks for it (about half a minute)`);
-    await mustRun("installing Rust", "rustup", ["toolchain", "install", channel, "--profile", "minimal", "--component", "clippy", "--component", "rustfmt", "--target", WASM_TARGET, "--no-self-update"], { env });
+    say(
+      `Rust ${channel} with the target ${WASM_TARGET}, because rust-toolchain.toml asks for it (about half a minute)`,
+    );
+    await mustRun(
+      "installing Rust",
+      "rustup",
+      [
+        "toolchain",
+        "install",
+        channel,
+        "--profile",
+        "minimal",
+        "--component",
+        "clippy",
+        "--component",
+        "rustfmt",
+        "--target",
+        WASM_TARGET,
+        "--no-self-update",
+      ],
+      { env },
+    );
   }
   // Tools are built outside the checkout, where rust-toolchain.toml does not reach.
   env.RUSTUP_TOOLCHAIN = channel;
@@ -153,7 +222,12 @@ async function installRustup(env, cargoBin) {
   const answer = await fetch("https://sh.rustup.rs", { signal: AbortSignal.timeout(30_000) });
   if (!answer.ok) throw new SetupError(`https://sh.rustup.rs answered ${answer.status}`);
   writeFileSync(script, await answer.text());
-  await mustRun("installing rustup", "sh", [script, "-y", "--quiet", "--profile", "minimal", "--default-toolchain", "none", "--no-modify-path"], { env });
+  await mustRun(
+    "installing rustup",
+    "sh",
+    [script, "-y", "--quiet", "--profile", "minimal", "--default-toolchain", "none", "--no-modify-path"],
+    { env },
+  );
   prependPath(env, cargoBin);
 }
 
@@ -165,7 +239,12 @@ function packagesAreInstalled() {
   try {
     const installed = read("node_modules/.package-lock.json");
     return Object.entries(read("package-lock.json")).every(
-      ([path, entry]) => !path.includes("node_modules/") || entry.optional || entry.link || entry.peer || installed[path]?.version === entry.version,
+      ([path, entry]) =>
+        !path.includes("node_modules/") ||
+        entry.optional ||
+        entry.link ||
+        entry.peer ||
+        installed[path]?.version === entry.version,
     );
   } catch {
     return false;
@@ -176,7 +255,9 @@ async function ensurePackages(env) {
   if (packagesAreInstalled()) return;
   say("npm packages of package-lock.json (about half a minute)");
   // No package here needs its install script: esbuild and workerd find their platform packages without.
-  await mustRun("npm ci", ...npm(env, ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]), { env: npmEnv(env) });
+  await mustRun("npm ci", ...npm(env, ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]), {
+    env: npmEnv(env),
+  });
 }
 
 /** The platform's own esbuild: the package's `bin/esbuild` may be a script that only finds it. */
@@ -208,8 +289,21 @@ async function lockedVersions(env, crate) {
 
 async function ensureWasmTools(env, crate) {
   const { worker, bindgen } = await lockedVersions(env, crate);
-  const builder = { crate: "worker-build", bin: "worker-build", version: worker, locked: true, purpose: "turns the crate into a worker" };
-  const binder = { crate: "wasm-bindgen-cli", bin: "wasm-bindgen", version: bindgen, locked: false, purpose: "writes the worker's JavaScript", release: bindgenRelease(bindgen) };
+  const builder = {
+    crate: "worker-build",
+    bin: "worker-build",
+    version: worker,
+    locked: true,
+    purpose: "turns the crate into a worker",
+  };
+  const binder = {
+    crate: "wasm-bindgen-cli",
+    bin: "wasm-bindgen",
+    version: bindgen,
+    locked: false,
+    purpose: "writes the worker's JavaScript",
+    release: bindgenRelease(bindgen),
+  };
   for (const tool of env.WASM_BINDGEN_BIN ? [builder] : [builder, binder]) await ensureCargoTool(env, tool);
   prependPath(env, dirname(toolPath(builder)));
   env.WASM_BINDGEN_BIN ||= toolPath(binder);
@@ -240,10 +334,20 @@ async function ensureCargoTool(env, tool) {
   await mustRun(
     `installing ${name}`,
     "cargo",
-    ["install", tool.crate, "--version", `=${tool.version}`, "--root", toolHome(tool), "--force", ...(tool.locked ? ["--locked"] : [])],
+    [
+      "install",
+      tool.crate,
+      "--version",
+      `=${tool.version}`,
+      "--root",
+      toolHome(tool),
+      "--force",
+      ...(tool.locked ? ["--locked"] : []),
+    ],
     { env: { ...env, ...quick }, cwd: cache },
   );
-  if (!toolRuns(tool, toolPath(tool), env)) throw new SetupError(`${toolPath(tool)} was built but does not report version ${tool.version}`);
+  if (!toolRuns(tool, toolPath(tool), env))
+    throw new SetupError(`${toolPath(tool)} was built but does not report version ${tool.version}`);
 }
 
 function bindgenRelease(version) {
@@ -253,7 +357,10 @@ function bindgenRelease(version) {
     "darwin-x64": "x86_64-apple-darwin",
     "darwin-arm64": "aarch64-apple-darwin",
   }[`${process.platform}-${process.arch}`];
-  return target && `https://github.com/wasm-bindgen/wasm-bindgen/releases/download/${version}/wasm-bindgen-${version}-${target}.tar.gz`;
+  return (
+    target &&
+    `https://github.com/wasm-bindgen/wasm-bindgen/releases/download/${version}/wasm-bindgen-${version}-${target}.tar.gz`
+  );
 }
 
 /** Fetches a release archive; gives up early where the network has no way to it. */
@@ -289,8 +396,12 @@ async function download(env, tool) {
  * `rust`, `node`, `packages`: booleans; `wasm`: the folder of the crate to be built.
  */
 export async function ensure({ rust = false, node = false, packages = false, wasm = undefined } = {}) {
-  if (process.platform === "win32") throw new SetupError("on Windows, run this inside WSL: https://learn.microsoft.com/windows/wsl/install");
-  if (Number(process.versions.node.split(".")[0]) < 20) throw new SetupError(`Node 20 or newer is needed to begin with, this is ${process.version}: https://nodejs.org/en/download`);
+  if (process.platform === "win32")
+    throw new SetupError("on Windows, run this inside WSL: https://learn.microsoft.com/windows/wsl/install");
+  if (Number(process.versions.node.split(".")[0]) < 20)
+    throw new SetupError(
+      `Node 20 or newer is needed to begin with, this is ${process.version}: https://nodejs.org/en/download`,
+    );
   const env = {
     ...process.env,
     // Nothing is reported, asked or looked up on the network while developing.

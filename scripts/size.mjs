@@ -15,16 +15,23 @@ const BUDGET = 350_000;
 const CONTRIBUTORS = 10;
 
 const kB = (bytes) => `${(bytes / 1000).toFixed(1)} kB`.padStart(10);
-const row = (label, ...cells) => console.log(`  ${label.padEnd(34)}${cells.map((cell) => String(cell).padStart(10)).join("  ")}`);
+const row = (label, ...cells) =>
+  console.log(`  ${label.padEnd(34)}${cells.map((cell) => String(cell).padStart(10)).join("  ")}`);
 const gzip = (bytes) => gzipSync(bytes).length;
 
 /** The modules wrangler would upload, bundled by wrangler itself. */
 function uploaded(env) {
   const folder = mkdtempSync(join(tmpdir(), "wakeful-size-"));
   try {
-    const dry = spawnSync("node", [join(root, "node_modules/wrangler/bin/wrangler.js"), "deploy", "--dry-run", "--outdir", folder], { cwd: root, env, encoding: "utf8" });
+    const dry = spawnSync(
+      "node",
+      [join(root, "node_modules/wrangler/bin/wrangler.js"), "deploy", "--dry-run", "--outdir", folder],
+      { cwd: root, env, encoding: "utf8" },
+    );
     if (dry.status !== 0) throw new SetupError(`wrangler could not bundle the worker:\n${dry.stdout}${dry.stderr}`);
-    const names = readdirSync(folder, { recursive: true }).map(String).filter((name) => /\.(wasm|m?js)$/.test(name));
+    const names = readdirSync(folder, { recursive: true })
+      .map(String)
+      .filter((name) => /\.(wasm|m?js)$/.test(name));
     return names.map((name) => ({ name, bytes: readFileSync(join(folder, name)) }));
   } finally {
     rmSync(folder, { recursive: true, force: true });
@@ -46,21 +53,33 @@ export async function size(env) {
 
   console.log("\nWhat is deployed");
   row("", "size", "gzip");
-  for (const module of modules) row(module.name.replace(/^[0-9a-f]{40}-/, ""), kB(module.bytes.length), kB(gzip(module.bytes)));
+  for (const module of modules)
+    row(module.name.replace(/^[0-9a-f]{40}-/, ""), kB(module.bytes.length), kB(gzip(module.bytes)));
   row("all modules", kB(modules.reduce((sum, module) => sum + module.bytes.length, 0)), kB(total));
   const names = namesSection(sections(bytes));
-  row("of this, names for stack traces", kB(names ? names.end - names.start : 0), kB(gzip(bytes) - gzip(without(bytes, names))));
+  row(
+    "of this, names for stack traces",
+    kB(names ? names.end - names.start : 0),
+    kB(gzip(bytes) - gzip(without(bytes, names))),
+  );
 
   console.log(`\nThe ${CONTRIBUTORS} largest contributors to the code`);
   const crates = contributors(bytes);
   const code = crates.reduce((sum, [, size]) => sum + size, 0);
   row("crate", "size", "share");
-  for (const [crate, size] of crates.slice(0, CONTRIBUTORS)) row(crate, kB(size), `${((100 * size) / code).toFixed(1)} %`);
-  row(`${Math.max(0, crates.length - CONTRIBUTORS)} others`, kB(crates.slice(CONTRIBUTORS).reduce((sum, [, size]) => sum + size, 0)), "");
+  for (const [crate, size] of crates.slice(0, CONTRIBUTORS))
+    row(crate, kB(size), `${((100 * size) / code).toFixed(1)} %`);
+  row(
+    `${Math.max(0, crates.length - CONTRIBUTORS)} others`,
+    kB(crates.slice(CONTRIBUTORS).reduce((sum, [, size]) => sum + size, 0)),
+    "",
+  );
   row("data (strings and tables)", kB(dataBytes(sections(bytes))), "");
 
   const verdict = total <= BUDGET ? "within" : "ABOVE";
-  console.log(`\nsize: ${total.toLocaleString("en")} bytes gzip, ${verdict} the budget of ${BUDGET.toLocaleString("en")} (${Math.abs(BUDGET - total).toLocaleString("en")} ${total <= BUDGET ? "left" : "too many"})`);
+  console.log(
+    `\nsize: ${total.toLocaleString("en")} bytes gzip, ${verdict} the budget of ${BUDGET.toLocaleString("en")} (${Math.abs(BUDGET - total).toLocaleString("en")} ${total <= BUDGET ? "left" : "too many"})`,
+  );
   return total <= BUDGET;
 }
 

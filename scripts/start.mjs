@@ -13,10 +13,12 @@ const here = existsSync(join(process.cwd(), "wrangler.toml")) ? process.cwd() : 
 
 async function start(args) {
   const env = await ensureAll(here);
-  if (process.stdout.isTTY) Object.assign(env, { FORCE_COLOR: env.FORCE_COLOR ?? "1", CARGO_TERM_COLOR: env.CARGO_TERM_COLOR ?? "always" });
+  if (process.stdout.isTTY)
+    Object.assign(env, { FORCE_COLOR: env.FORCE_COLOR ?? "1", CARGO_TERM_COLOR: env.CARGO_TERM_COLOR ?? "always" });
   if (here === root) await buildPage(env);
   // Wrangler would build as well, but without cargo's progress bar; after this, its own call finds nothing to do.
-  if ((await run("node", [join(root, "scripts/build.mjs")], { env, cwd: here })) !== 0) throw new SetupError("nothing to serve yet: repair the error above and start again");
+  if ((await run("node", [join(root, "scripts/build.mjs")], { env, cwd: here })) !== 0)
+    throw new SetupError("nothing to serve yet: repair the error above and start again");
 
   // A process group of its own, so that the runtime and a running compiler end with it.
   const wrangler = spawn("node", [join(root, "node_modules/wrangler/bin/wrangler.js"), "dev", "--local", ...args], {

@@ -16,21 +16,49 @@ const examples = folder("examples").filter((name) => existsSync(join(root, "exam
 const npmRun = (workspace, script) => ["npm", "run", "--silent", script, "-w", workspace];
 const nodeTest = (...args) => ["node", "--test", "--test-reporter=spec", ...args];
 
-/** What a stage runs: commands in a row, what it needs to have passed, and how long it may take before it counts as hung. */
+/**
+ * What a stage runs: commands in a row; what it needs to have passed; `counted` if it has tests, so that running none is a
+ * failure; and how many minutes it may take before it counts as hung.
+ */
 const STAGES = [
   { name: "fmt", title: "formatting", limit: 2, commands: () => [["cargo", "fmt", "--all", "--check"]] },
-  { name: "scripts", title: "the scripts' own tests", limit: 2, commands: () => [nodeTest("scripts/scripts.test.mjs")] },
-  { name: "clippy", title: "lints, native", limit: 20, commands: () => [["cargo", "clippy", "--workspace", "--all-targets", "--features", "testkit", ...DENY]] },
+  {
+    name: "scripts",
+    title: "the scripts' own tests",
+    counted: true,
+    limit: 2,
+    commands: () => [nodeTest("scripts/scripts.test.mjs")],
+  },
+  {
+    name: "clippy",
+    title: "lints, native",
+    limit: 20,
+    commands: () => [["cargo", "clippy", "--workspace", "--all-targets", "--features", "testkit", ...DENY]],
+  },
   {
     name: "clippy-wasm",
     title: "lints, wasm32",
     limit: 15,
     commands: () => [
       ["cargo", "clippy", "--lib", ...WASM, "--features", "standalone", ...DENY],
-      ...examples.map((name) => ["cargo", "clippy", "--lib", "--manifest-path", `examples/${name}/Cargo.toml`, ...WASM, ...DENY]),
+      ...examples.map((name) => [
+        "cargo",
+        "clippy",
+        "--lib",
+        "--manifest-path",
+        `examples/${name}/Cargo.toml`,
+        ...WASM,
+        ...DENY,
+      ]),
     ],
   },
-  { name: "native", title: "native tests", limit: 20, commands: (extra) => [["cargo", "test", "--workspace", "--no-fail-fast", ...extra]] },
+  {
+    name: "native",
+    title: "native tests",
+    counted: true,
+    limit: 20,
+    commands: (extra) => [["cargo", "test", "--workspace", "--no-fail-fast", ...extra]],
+  },
   {
     name: "docs",
     title: "API documentation",
@@ -41,19 +69,32 @@ const STAGES = [
       ["cargo", "doc", "--no-deps", ...WASM, "--features", "standalone"],
     ],
   },
-  { name: "web", title: "the page: types and build", limit: 5, commands: () => [npmRun("web", "typecheck"), ["node", "scripts/web.mjs"]] },
+  {
+    name: "web",
+    title: "the page: types and build",
+    limit: 5,
+    commands: () => [npmRun("web", "typecheck"), ["node", "scripts/web.mjs"]],
+  },
   { name: "worker", title: "worker build", limit: 15, commands: () => [["node", "scripts/build.mjs"]] },
-  { name: "size", title: "size of the deployment", needs: ["web", "worker"], limit: 3, commands: () => [["node", "scripts/size.mjs"]] },
+  {
+    name: "size",
+    title: "size of the deployment",
+    needs: ["web", "worker"],
+    limit: 3,
+    commands: () => [["node", "scripts/size.mjs"]],
+  },
   {
     name: "examples",
     title: "examples as workers",
     needs: ["worker"],
     limit: 10,
-    commands: () => examples.map((name) => ({ cwd: join(root, "examples", name), command: ["node", "../../scripts/build.mjs"] })),
+    commands: () =>
+      examples.map((name) => ({ cwd: join(root, "examples", name), command: ["node", "../../scripts/build.mjs"] })),
   },
   {
     name: "e2e",
     title: "real clients on the real runtime",
+    counted: true,
     needs: ["web", "worker"],
     limit: 25,
     env: () => (chrome() ? { CHROME_BIN: chrome() } : {}),
@@ -66,7 +107,9 @@ const STAGES = [
 const RUST_ONLY = new Set(["fmt", "scripts", "clippy", "clippy-wasm", "native", "docs"]);
 
 function endToEnd() {
-  const files = folder("tests/e2e").filter((name) => name.endsWith(".test.mjs") && (chrome() || !name.startsWith("page.")));
+  const files = folder("tests/e2e").filter(
+    (name) => name.endsWith(".test.mjs") && (chrome() || !name.startsWith("page.")),
+  );
   return files.sort().map((name) => `tests/e2e/${name}`);
 }
 
@@ -75,7 +118,9 @@ function chrome() {
   const path = (process.env.PATH ?? "").split(":");
   found ??= [
     process.env.CHROME_BIN,
-    ...["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"].flatMap((name) => path.map((dir) => join(dir, name))),
+    ...["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"].flatMap((name) =>
+      path.map((dir) => join(dir, name)),
+    ),
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
   ].filter((candidate) => candidate && existsSync(candidate));
@@ -93,7 +138,8 @@ export function counts(output) {
       sum.failed += Number(cargo[2]);
       sum.skipped += Number(cargo[3]);
     }
-    if (node) sum[{ pass: "passed", fail: "failed", cancelled: "failed", skipped: "skipped" }[node[1]]] += Number(node[2]);
+    if (node)
+      sum[{ pass: "passed", fail: "failed", cancelled: "failed", skipped: "skipped" }[node[1]]] += Number(node[2]);
   }
   return sum;
 }
@@ -114,18 +160,23 @@ function tee(command, { env, cwd = root, until }) {
   };
   for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, stop);
   let output = "";
-  for (const [from, to] of [[child.stdout, process.stdout], [child.stderr, process.stderr]]) {
+  for (const [from, to] of [
+    [child.stdout, process.stdout],
+    [child.stderr, process.stderr],
+  ]) {
     from.setEncoding("utf8").on("data", (text) => {
       output += text;
       to.write(text);
     });
   }
   return new Promise((done) => {
-    const late = setTimeout(() => {
-      output += "\nhung";
-      console.error(`\ntest: '${command.slice(0, 3).join(" ")} …' did not end in time and is ended now`);
-      kill("SIGKILL");
-    }, Math.max(0, until - Date.now()));
+    const late = setTimeout(
+      () => {
+        console.error(`\ntest: '${command.slice(0, 3).join(" ")} …' did not end in time and is ended now`);
+        kill("SIGKILL");
+      },
+      Math.max(0, until - Date.now()),
+    );
     const end = (ok) => {
       clearTimeout(late);
       for (const signal of ["SIGINT", "SIGTERM"]) process.off(signal, stop);
@@ -135,7 +186,8 @@ function tee(command, { env, cwd = root, until }) {
       console.error(`test: cannot run ${command[0]}: ${error.message}`);
       end(false);
     });
-    child.once("exit", () => setTimeout(kill, 500, "SIGKILL").unref());
+    // Whatever is left in the group now was forgotten by the program that started it.
+    child.once("exit", () => kill("SIGKILL"));
     child.once("close", (code) => end(code === 0));
   });
 }
@@ -152,6 +204,10 @@ async function runStage(stage, env, extra) {
     result.ok &&= ok;
   }
   for (const note of stage.notes?.() ?? []) console.log(note);
+  if (stage.counted && result.passed + result.failed === 0) {
+    console.error(`test: ${stage.name} ran no test`);
+    result.ok = false;
+  }
   // A stage that fails without a test to name for it is itself what failed.
   if (!result.ok && result.failed === 0) result.failed = 1;
   return { ...result, seconds: (Date.now() - started) / 1000 };
@@ -178,15 +234,22 @@ function parse(args) {
     if (own[at] === "--list") options.list = true;
     else if (own[at].startsWith("--only=")) options.only = own[at].slice(7).split(",");
     else if (own[at] === "--only" && own[at + 1]) options.only = own[++at].split(",");
-    else throw new SetupError(`unknown argument '${own[at]}'; usage: npm test -- [--list] [--only STAGE,…] [-- ARGUMENTS]`);
+    else
+      throw new SetupError(
+        `unknown argument '${own[at]}'; usage: npm test -- [--list] [--only STAGE,…] [-- ARGUMENTS]`,
+      );
   }
   return options;
 }
 
 function report(results) {
-  console.log(`\n${"stage".padEnd(14)}${"result".padEnd(10)}${"passed".padStart(8)}${"failed".padStart(8)}${"skipped".padStart(9)}${"seconds".padStart(9)}`);
+  console.log(
+    `\n${"stage".padEnd(14)}${"result".padEnd(10)}${"passed".padStart(8)}${"failed".padStart(8)}${"skipped".padStart(9)}${"seconds".padStart(9)}`,
+  );
   for (const [name, { state, passed = 0, failed = 0, skipped = 0, seconds = 0 }] of results) {
-    console.log(`${name.padEnd(14)}${state.padEnd(10)}${String(passed).padStart(8)}${String(failed).padStart(8)}${String(skipped).padStart(9)}${seconds.toFixed(1).padStart(9)}`);
+    console.log(
+      `${name.padEnd(14)}${state.padEnd(10)}${String(passed).padStart(8)}${String(failed).padStart(8)}${String(skipped).padStart(9)}${seconds.toFixed(1).padStart(9)}`,
+    );
   }
   const total = (key) => [...results.values()].reduce((sum, result) => sum + (result[key] ?? 0), 0);
   console.log(`\n${total("passed")} passed, ${total("failed")} failed`);
@@ -196,8 +259,11 @@ async function test(args) {
   const { only, list, extra } = parse(args);
   const stages = choose(only);
   if (list) return console.log(STAGES.map(({ name, title }) => `${name.padEnd(14)}${title}`).join("\n"));
-  const env = stages.every(({ name }) => RUST_ONLY.has(name)) ? await ensure({ rust: true, node: true }) : await ensureAll();
-  if (process.stdout.isTTY) Object.assign(env, { CARGO_TERM_COLOR: env.CARGO_TERM_COLOR ?? "always", FORCE_COLOR: env.FORCE_COLOR ?? "1" });
+  const env = stages.every(({ name }) => RUST_ONLY.has(name))
+    ? await ensure({ rust: true, node: true })
+    : await ensureAll();
+  if (process.stdout.isTTY)
+    Object.assign(env, { CARGO_TERM_COLOR: env.CARGO_TERM_COLOR ?? "always", FORCE_COLOR: env.FORCE_COLOR ?? "1" });
 
   const results = new Map();
   for (const stage of stages) {

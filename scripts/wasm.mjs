@@ -1,7 +1,10 @@
 // Reads from a wasm module what the size report needs: sections, the size of each function, and the functions' names.
 
 const HEADER = 8;
-const CUSTOM = 0, IMPORT = 2, CODE = 10, DATA = 11;
+const CUSTOM = 0,
+  IMPORT = 2,
+  CODE = 10,
+  DATA = 11;
 const FUNCTION_NAMES = 1;
 
 class Reader {
@@ -34,7 +37,7 @@ class Reader {
 export function sections(bytes) {
   if (Buffer.from(bytes.subarray(0, 4)).toString("latin1") !== "\0asm") throw new Error("not a wasm module");
   const found = [];
-  for (const reader = new Reader(bytes, HEADER); reader.at < bytes.length; ) {
+  for (const reader = new Reader(bytes, HEADER); reader.at < bytes.length;) {
     const start = reader.at;
     const id = reader.byte();
     const end = reader.number() + reader.at;
@@ -51,7 +54,8 @@ export function without(bytes, section) {
 }
 
 export const namesSection = (all) => all.find((section) => section.id === CUSTOM && section.name === "name");
-export const dataBytes = (all) => all.filter((section) => section.id === DATA).reduce((sum, { start, end }) => sum + end - start, 0);
+export const dataBytes = (all) =>
+  all.filter((section) => section.id === DATA).reduce((sum, { start, end }) => sum + end - start, 0);
 
 /** Functions of the module itself, with the size of their code and their name if it has one. */
 export function functions(bytes) {
@@ -72,10 +76,11 @@ export function functions(bytes) {
 function functionNames(bytes, section) {
   const names = new Map();
   if (!section) return names;
-  for (const reader = new Reader(bytes, section.body); reader.at < section.end; ) {
+  for (const reader = new Reader(bytes, section.body); reader.at < section.end;) {
     const kind = reader.byte();
     const end = reader.number() + reader.at;
-    if (kind === FUNCTION_NAMES) for (let left = reader.number(); left > 0; left--) names.set(reader.number(), reader.text());
+    if (kind === FUNCTION_NAMES)
+      for (let left = reader.number(); left > 0; left--) names.set(reader.number(), reader.text());
     reader.at = end;
   }
   return names;
@@ -95,12 +100,27 @@ function importedFunctions(bytes, section) {
     reader.text();
     reader.text();
     switch (reader.byte()) {
-      case 0: reader.number(); count++; break;
-      case 1: reader.byte(); limits(); break;
-      case 2: limits(); break;
-      case 3: reader.byte(); reader.byte(); break;
-      case 4: reader.byte(); reader.number(); break;
-      default: throw new Error("an import of a kind this reader does not know");
+      case 0:
+        reader.number();
+        count++;
+        break;
+      case 1:
+        reader.byte();
+        limits();
+        break;
+      case 2:
+        limits();
+        break;
+      case 3:
+        reader.byte();
+        reader.byte();
+        break;
+      case 4:
+        reader.byte();
+        reader.number();
+        break;
+      default:
+        throw new Error("an import of a kind this reader does not know");
     }
   }
   return count;

@@ -45,7 +45,6 @@ pub mod time;
 pub mod transcript;
 pub mod wire;
 
-#[cfg(target_arch = "wasm32")]
 pub mod durable;
 #[cfg(any(feature = "standalone", test))]
 pub mod standalone;

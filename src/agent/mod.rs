@@ -4,7 +4,6 @@
 
 pub mod callable;
 pub mod handle;
-pub mod schema;
 pub mod tool;
 pub mod turn;
 

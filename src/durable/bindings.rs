@@ -2,8 +2,13 @@
 //!
 //! Every call here catches. Types are structural: they are names for objects that `worker` already hands out.
 
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
 use worker::{
-    js_sys::{Array, Function, JsString, Promise, Reflect},
+    js_sys::{Array, Function, JsString, Promise, Reflect, futures::JsFuture},
     wasm_bindgen::prelude::*,
 };
 
@@ -101,11 +106,55 @@ extern "C" {
     #[wasm_bindgen(structural, method, catch, js_name = deserializeAttachment)]
     pub(super) fn deserialize_attachment(this: &JsSocket) -> Result<JsValue, JsValue>;
 
+    /// The handle is a number or an object, depending on the compatibility date; `worker::Delay` insists on a number.
+    #[wasm_bindgen(catch, js_name = setTimeout)]
+    fn set_timeout(callback: &Function, ms: u32) -> Result<JsValue, JsValue>;
+
+    #[wasm_bindgen(catch, js_name = clearTimeout)]
+    fn clear_timeout(handle: &JsValue) -> Result<(), JsValue>;
+
     /// `env.AI`.
     pub(super) type JsAi;
 
     #[wasm_bindgen(structural, method, catch)]
     pub(super) fn run(this: &JsAi, model: &str, input: &JsValue, options: &JsValue) -> Result<Promise, JsValue>;
+}
+
+/// Resolves after some milliseconds. Dropping it clears the timer.
+pub(super) struct Sleep {
+    fired: JsFuture,
+    handle: Option<JsValue>,
+}
+
+impl Sleep {
+    pub(super) fn new(ms: u32) -> Self {
+        let mut handle = None;
+        let promise = Promise::new(&mut |resolve, _| {
+            handle = set_timeout(&resolve, ms).ok();
+            if handle.is_none() {
+                worker::console_error!("the platform refused a timer of {ms} ms");
+                // Early is better than never: whoever sleeps looks at the clock or counts attempts.
+                let _ = resolve.call0(&JsValue::UNDEFINED);
+            }
+        });
+        Self { fired: JsFuture::from(promise), handle }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.fired).poll(cx).map(|_| self.handle = None)
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            let _ = clear_timeout(&handle);
+        }
+    }
 }
 
 /// The text of something thrown, with the texts of its causes: wrappers hide the one that tells what happened.

@@ -43,7 +43,7 @@ impl<A: Agent> Host<A> {
     pub fn new(class: &str, state: State, env: Env, agent: impl FnOnce(&Env) -> A) -> Self {
         chain_panic_hooks();
         let agent = agent(&env);
-        Self { runtime: Runtime::new(class, agent, ObjectPlatform::new(&state, env)), rng: RefCell::new(None) }
+        Self { runtime: Runtime::new(agent, ObjectPlatform::new(class, &state, env)), rng: RefCell::new(None) }
     }
 
     /// HTTP, and the upgrade to a WebSocket.

@@ -1,17 +1,17 @@
 //! [`Platform`] over what a Durable Object is given: its storage, its sockets, its environment.
 
-use std::{rc::Rc, time::Duration};
+use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
 use worker::{
-    Delay, Env, State,
+    Env, State,
     js_sys::{Date, Math, Promise, futures::JsFuture},
     wasm_bindgen::{JsCast, JsValue},
     wasm_bindgen_futures::spawn_local,
 };
 
 use super::{
-    bindings::{JsState, JsStorage, thrown},
+    bindings::{JsState, JsStorage, Sleep, thrown},
     fetch,
     sockets::Sockets,
     sql::ObjectSql,
@@ -33,16 +33,17 @@ pub struct ObjectPlatform {
     pub(super) sockets: Sockets,
     env: Env,
     name: String,
+    class: String,
 }
 
 impl ObjectPlatform {
-    pub(super) fn new(state: &State, env: Env) -> Self {
+    pub(super) fn new(class: &str, state: &State, env: Env) -> Self {
         let raw = || JsValue::from(state.as_raw()).unchecked_into::<JsState>();
         let storage = || JsValue::from(state.storage().as_raw()).unchecked_into::<JsStorage>();
         // An object addressed by a unique id has no name; its id is as good and as stable.
         let id = state.id();
         let name = id.name().unwrap_or_else(|| id.to_string());
-        Self { storage: Rc::new(storage()), sql: ObjectSql::new(storage()), sockets: Sockets::new(raw()), env, name }
+        Self { storage: Rc::new(storage()), sql: ObjectSql::new(storage()), sockets: Sockets::new(raw()), env, name, class: class.into() }
     }
 }
 
@@ -66,6 +67,10 @@ impl Platform for ObjectPlatform {
 
     fn name(&self) -> String {
         self.name.clone()
+    }
+
+    fn class(&self) -> String {
+        self.class.clone()
     }
 
     fn sockets(&self) -> Vec<(ConnId, ConnMeta)> {
@@ -115,7 +120,7 @@ impl Platform for ObjectPlatform {
     }
 
     fn sleep(&self, ms: u32) -> LocalBoxFuture<'static, ()> {
-        Box::pin(Delay::from(Duration::from_millis(u64::from(ms))))
+        Box::pin(Sleep::new(ms))
     }
 
     fn spawn(&self, job: LocalBoxFuture<'static, ()>) {

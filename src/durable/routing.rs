@@ -1,15 +1,15 @@
 //! From a request to its object (wire §1.3): the router of the Agents SDK with CORS and the two hooks before an object is touched.
 
-use std::{pin::Pin, rc::Rc, time::Duration};
+use std::{pin::Pin, rc::Rc};
 
 use worker::{
-    Delay, Env, Headers, Method, Request, Response, Result,
+    Env, Headers, Method, Request, Response, Result,
     js_sys::{Math, Object},
     wasm_bindgen::{JsCast, JsValue},
     web_sys,
 };
 
-use super::bindings::{field, has_method};
+use super::bindings::{Sleep, field, has_method};
 use crate::runtime::router::{Routed, is_name, route_path};
 
 /// Headers that the SDK trusts between its own workers. From outside they are lies: one injects constructor properties, one skips
@@ -172,7 +172,7 @@ async fn forward(request: &Request, env: &Env, target: &Target) -> Result<Respon
         match stub.fetch_with_request(request.clone()?).await {
             Err(e) if may_retry(&e) => {
                 let most = f64::from((100 * 2_u32.pow(attempt - 1)).min(800));
-                Delay::from(Duration::from_millis((Math::random() * most) as u64)).await;
+                Sleep::new((Math::random() * most) as u32).await;
             }
             settled => return settled,
         }

@@ -18,7 +18,7 @@ use crate::{
         turns::{self, Kind, Turn},
     },
     transcript::{
-        reconcile::{self, Target},
+        reconcile::{self, Taken, Target},
         sanitise,
     },
     wire::{
@@ -95,16 +95,17 @@ impl Engine {
         self.take_down_notice(cx)?;
         self.remember_body(cx, custom.clone())?;
         if let Some(edited) = &plan.edit {
-            messages::replace(cx.db, &edited.id, &edited.json(), &sanitise::content_hash(edited))?;
+            messages::replace(cx.db, &edited.message.id, &edited.body, &sanitise::content_hash(&edited.message))?;
         }
         if let Target::Branch(at) = &plan.target
             && plan.insert.is_empty()
         {
             self.move_leaf(cx.db, Some(at.as_str().into()))?;
         }
-        self.append(cx, &plan.insert)?;
+        let inserts = !plan.insert.is_empty();
+        self.append(cx, plan.insert)?;
         let (kind, anchor) = match plan.target {
-            Target::Branch(at) if plan.insert.is_empty() => (Kind::Branch, Some(MessageId::from(at))),
+            Target::Branch(at) if !inserts => (Kind::Branch, Some(MessageId::from(at))),
             _ => self.end_of_path(cx)?,
         };
         let others = self.clients.others(conn);
@@ -142,7 +143,7 @@ impl Engine {
         if let Some(known) = messages::heads(cx.db, &ids)?.keys().next() {
             return Ok(Err(Error::input(format!("a message with the id {known} is stored already: use add_messages to change it"))));
         }
-        self.append(cx, &messages)?;
+        self.append(cx, messages.iter().map(Taken::whole).collect())?;
         self.tell_transcript(cx)?;
         let origin: Vec<&str> = messages.iter().rev().take_while(|m| m.role == Role::User).map(|m| m.id.as_str()).collect();
         let origin: Vec<&str> = origin.into_iter().rev().collect();
@@ -196,7 +197,7 @@ impl Engine {
                 messages::replace(cx.db, &message.id, &message.json(), &sanitise::content_hash(message))?;
             }
         }
-        self.append(cx, &new)?;
+        self.append(cx, new.iter().map(Taken::whole).collect())?;
         if self.running.is_none() {
             self.tell_transcript(cx)?;
         }
@@ -222,9 +223,9 @@ impl Engine {
     }
 
     /// Chains messages behind the leaf.
-    fn append(&mut self, cx: &mut Cx<'_>, new: &[UiMessage]) -> Result<()> {
+    fn append(&mut self, cx: &mut Cx<'_>, new: Vec<Taken>) -> Result<()> {
         let mut parent = self.leaf.clone();
-        for message in new {
+        for Taken { message, body } in &new {
             messages::insert(
                 cx.db,
                 &NewMessage {
@@ -232,7 +233,7 @@ impl Engine {
                     parent: parent.as_deref(),
                     role: message.role,
                     turn: None,
-                    body: &message.json(),
+                    body,
                     hash: &sanitise::content_hash(message),
                 },
             )?;

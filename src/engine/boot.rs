@@ -71,10 +71,8 @@ impl Engine {
         let notice = streams::Notice { stream, terminal: terminal.clone() };
         streams::put_notice(cx.db, &turn.id, &notice)?;
         self.notice = Some(notice);
-        if stored && !self.clients.all().is_empty() {
-            let frame = wire::transcript(&self.window(cx.db)?, false);
-            cx.send(self.clients.all(), frame);
-        }
+        // Also where nothing was on disk: what was shown and lost must not stay on a screen.
+        self.tell_transcript(cx)?;
         // Sockets that outlived the object still show the turn as running (wire X7).
         cx.send(self.clients.all(), wire::terminal(&terminal));
         self.remember_ending(terminal);

@@ -16,7 +16,7 @@ pub mod events;
 pub mod input;
 pub mod outcome;
 mod schedule;
-pub use crate::agent::schema;
+pub mod schema;
 mod stream;
 mod turn;
 

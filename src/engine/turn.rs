@@ -427,8 +427,10 @@ impl Engine {
 
         self.clients.forget_offers();
         let originator = self.extended_by.remove(&turn.id);
-        if stored {
+        if stream.started {
             self.tell_transcript(cx)?;
+        }
+        if stored {
             let mut heal: BTreeSet<ConnId> = running.resumed;
             heal.extend(originator);
             heal.retain(|conn| self.clients.is_connected(conn));

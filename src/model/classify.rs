@@ -396,3 +396,6 @@ fn hide_keys(text: &str) -> String {
 fn clip(text: &str, bytes: usize) -> String {
     text.get(..text.floor_char_boundary(bytes)).unwrap_or(text).to_owned()
 }
+
+#[cfg(test)]
+mod tests;

@@ -544,8 +544,8 @@ mod tests {
             assert_eq!(call_of(&script), Some((name.to_owned(), input)), "{words}");
             assert_eq!(script.finish.reason, FinishReason::ToolCalls, "{words}");
         }
-        for words in ["on 2024-05-01 we met in the park near the river", "what is love", "I whether the color changes"] {
-            assert_eq!(call_of(&script(&request(says(words)))).filter(|(name, _)| name != "changeColor"), None, "{words}");
+        for words in ["on 2024-05-01 we met in the park near the river", "what is love", "a color is a color"] {
+            assert_eq!(call_of(&script(&request(says(words)))), None, "{words}");
         }
         let mut silent = request(says("what time is it"));
         silent.tool_choice = ToolChoice::None;

@@ -1,7 +1,6 @@
 //! Run an agent natively in a unit test: a virtual clock, a scripted model, simulated browsers, and death at any moment.
 //!
-//! ```no_run
-//! # #[cfg(any())] {
+//! ```
 //! use wakeful::{prelude::*, testkit::{World, Sockets, script, text}};
 //!
 //! #[derive(Clone)]
@@ -18,7 +17,6 @@
 //! world.restart(Sockets::Kept);
 //! assert_eq!(tab.said(), ["user: hi", "assistant: hello"]);
 //! world.check();
-//! # }
 //! ```
 //!
 //! What runs is the production runtime and engine on the same SQL; only the world around it is simulated. A [`World`] is

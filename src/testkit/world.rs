@@ -35,8 +35,6 @@ use crate::{
     time::Millis,
 };
 
-/// The class of the object, as the deployable has it.
-const CLASS: &str = "ChatAgent";
 /// The name of the object unless the world says otherwise.
 const NAME: &str = "room-1";
 /// Time jumps after which a world is not expected to come to rest any more.
@@ -207,17 +205,22 @@ impl<A: Agent> World<A> {
 
     // --- clients
 
-    /// A tab with the stock hooks: loads the history, opens the socket, probes.
+    /// A tab with the stock hooks: loads the history, opens the socket, probes, and waits until everything has arrived, as a person
+    /// does before typing.
     pub fn connect(&self, label: &str) -> Client {
-        self.dial(Dial::new(label))
+        let client = self.dial(Dial::new(label));
+        self.settle();
+        client
     }
 
-    /// A bare socket.
+    /// A bare socket that got its first frames.
     pub fn socket(&self, label: &str) -> Client {
-        self.dial(Dial::new(label).raw())
+        let client = self.dial(Dial::new(label).raw());
+        self.settle();
+        client
     }
 
-    /// Connects in any way.
+    /// Connects in any way. The first frames travel when the world runs.
     pub fn dial(&self, dial: Dial) -> Client {
         let client = Client::new(&dial.label, dial.behaviour.clone());
         self.dials.borrow_mut().push((client.clone(), dial.clone()));
@@ -432,7 +435,7 @@ impl<A: Agent> World<A> {
             return runtime.clone();
         }
         let sim = Sim { core: self.core.clone(), db: self.db.borrow().clone(), life: self.core.life.get() };
-        let runtime = Runtime::new(CLASS, (self.make)(), sim);
+        let runtime = Runtime::new((self.make)(), sim);
         *self.runtime.borrow_mut() = Some(runtime.clone());
         runtime
     }
@@ -602,12 +605,9 @@ impl<A: Agent> World<A> {
         story.iter().skip(story.len().saturating_sub(STORY_SHOWN)).cloned().collect::<Vec<_>>().join("\n")
     }
 
-    /// Checks what must hold when nothing is under way: every rule of the wire on every socket (wire 60, 164–169, 171), every tab
-    /// shows what is stored (wire 170), nothing was written outside a transaction.
-    ///
-    /// # Panics
-    /// Something does not hold.
-    pub fn check(&self) {
+    /// What should hold when nothing is under way and does not: a rule of the wire on some socket (wire 60, 164–169, 171), a tab that
+    /// shows something else than what is stored (wire 170), a write outside a transaction.
+    pub fn complaints(&self) -> Vec<String> {
         let stored: Vec<Value> = self.get_messages().iter().map(essence).collect();
         let mut broken: Vec<String> = Vec::new();
         for (client, dial) in &*self.dials.borrow() {
@@ -616,11 +616,20 @@ impl<A: Agent> World<A> {
                 let shown: Vec<Value> = client.messages().iter().map(essence).collect();
                 if shown != stored {
                     let list = |messages: &[Value]| messages.iter().map(|m| format!("  {m}")).collect::<Vec<_>>().join("\n");
-                    broken.push(format!("wire 170: {} shows\n{}\nstored is\n{}", client.label(), list(&shown), list(&stored)));
+                    broken.push(format!("{}: wire 170: it shows\n{}\nstored is\n{}", client.label(), list(&shown), list(&stored)));
                 }
             }
         }
         broken.extend(self.db().take_loose_writes().into_iter().map(|sql| format!("written outside a transaction: {sql}")));
+        broken
+    }
+
+    /// Checks that nothing is there to complain about.
+    ///
+    /// # Panics
+    /// There is, see [`World::complaints`].
+    pub fn check(&self) {
+        let broken = self.complaints();
         assert!(broken.is_empty(), "{}\n--\n{}", broken.join("\n"), self.story());
     }
 }

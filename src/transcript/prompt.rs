@@ -246,7 +246,8 @@ mod tests {
             {"type":"step-start"},
             {"type":"reasoning","id":"1","text":"hm","state":"done","providerMetadata":{"anthropic":{"signature":"s"}}},
             {"type":"text","text":"Let me look.","state":"done"},
-            {"type":"tool-t","toolCallId":"c1","state":"output-available","input":{"q":1},"output":"text","callProviderMetadata":{"google":{"thoughtSignature":"g"}}},
+            {"type":"tool-t","toolCallId":"c1","state":"output-available","input":{"q":1},"output":"text",
+             "callProviderMetadata":{"google":{"thoughtSignature":"g"}}},
             {"type":"dynamic-tool","toolName":"t","toolCallId":"c2","state":"output-available","input":{},"output":{"n":2}},
             {"type":"source-url","sourceId":"source-1","url":"https://e.org"},
             {"type":"data-x","data":1},
@@ -278,7 +279,10 @@ mod tests {
             // field T-03: rows written before inputs were put right
             (json!({"state":"output-available","input":"{\"a\":1}","output":7}), Some((json!({"a":1}), ToolOutput::Json(json!(7))))),
             (json!({"state":"output-available","input":[1],"output":7}), Some((json!({}), ToolOutput::Json(json!(7))))),
-            (json!({"state":"output-error","rawInput":{"a":1},"errorText":"bad"}), Some((json!({"a":1}), ToolOutput::Error("bad".into())))),
+            (
+                json!({"state":"output-error","rawInput":{"a":1},"errorText":"bad"}),
+                Some((json!({"a":1}), ToolOutput::Error("bad".into()))),
+            ),
             (json!({"state":"output-error","rawInput":"{\"a","errorText":"bad"}), Some((json!({}), ToolOutput::Error("bad".into())))),
             (json!({"state":"output-error"}), Some((json!({}), ToolOutput::Error(INTERRUPTED.into())))),
             // field T-04, T87, T88
@@ -297,7 +301,10 @@ mod tests {
             ),
             // field T-10
             (json!({"state":"input-available","input":{}}), Some((json!({}), ToolOutput::Error(INTERRUPTED.into())))),
-            (json!({"state":"output-available","input":{},"output":1,"preliminary":true}), Some((json!({}), ToolOutput::Error(INTERRUPTED.into())))),
+            (
+                json!({"state":"output-available","input":{},"output":1,"preliminary":true}),
+                Some((json!({}), ToolOutput::Error(INTERRUPTED.into()))),
+            ),
             (json!({"state":"what","input":{}}), Some((json!({}), ToolOutput::Error(INTERRUPTED.into())))),
             (json!({"input":{},"result":"old"}), Some((json!({}), ToolOutput::Text("old".into())))),
             (json!({"state":"input-streaming","input":{"a":1}}), None),
@@ -378,14 +385,16 @@ mod tests {
         assert_eq!(asked.len(), 4);
         assert!(Rc::ptr_eq(asked.first().unwrap(), history.first().unwrap()), "the history is shared, not copied");
         assert_eq!(assemble(&history, &half, false).len(), 3);
-        let called = message("assistant", json!([{"type":"tool-t","toolCallId":"c","state":"output-available","input":{},"output":1}]));
+        let called =
+            message("assistant", json!([{"type":"tool-t","toolCallId":"c","state":"output-available","input":{},"output":1}]));
         assert!(matches!(assemble(&history, &called, true).last().unwrap().as_ref(), Msg::Tool(_)));
         assert_eq!(assemble(&history, &UiMessage::new("a", Role::Assistant), true), history);
     }
 
     #[test]
     fn system_messages_go_to_the_system_prompt() {
-        let path = [message("system", json!([{"type":"text","text":"Be "},{"type":"text","text":"kind."}])), UiMessage::user("u", "hi")];
+        let path =
+            [message("system", json!([{"type":"text","text":"Be "},{"type":"text","text":"kind."}])), UiMessage::user("u", "hi")];
         assert_eq!(system(&path), "Be kind.");
         assert_eq!(history(&path).len(), 1);
     }

@@ -31,15 +31,31 @@ pub struct Posted<'a> {
 #[derive(Debug, Default, PartialEq)]
 pub struct Plan {
     /// New messages, to be chained behind the leaf in this order.
-    pub insert: Vec<UiMessage>,
+    pub insert: Vec<Taken>,
     /// A stored message whose content changes; what followed it leaves the path.
-    pub edit: Option<UiMessage>,
+    pub edit: Option<Taken>,
     /// What the turn answers.
     pub target: Target,
     /// The ids of the user messages the transcript ends with.
     pub origin_ids: Vec<String>,
     /// Messages that were not taken, with the reason.
     pub ignored: Vec<(String, &'static str)>,
+}
+
+/// A message that is taken, and its text: the text it came in, wherever nothing had to be taken out of it.
+#[derive(Debug, PartialEq)]
+pub struct Taken {
+    /// The message.
+    pub message: UiMessage,
+    /// Its JSON text.
+    pub body: String,
+}
+
+impl Taken {
+    /// A message of the application, with the text made from it.
+    pub fn whole(message: &UiMessage) -> Self {
+        Self { message: message.clone(), body: message.json() }
+    }
 }
 
 /// What a turn answers.
@@ -96,13 +112,13 @@ pub fn plan(posted: &[Posted<'_>], stored: &BTreeMap<String, Head>, regenerate: 
                 plan.ignored.push((p.id.clone().into_owned(), "the stored message has another role"));
             }
             (Role::User, Some(head)) if is_last && !regenerate => {
-                let message = user_message(p)?;
-                if sanitise::content_hash(&message) != head.hash {
-                    plan.edit = Some(message);
+                let taken = user_message(p)?;
+                if sanitise::content_hash(&taken.message) != head.hash {
+                    plan.edit = Some(taken);
                 }
             }
             (Role::User, Some(_)) => {}
-            (Role::User, None) if plan.insert.iter().any(|m| m.id == p.id) => {
+            (Role::User, None) if plan.insert.iter().any(|m| m.message.id == p.id) => {
                 plan.ignored.push((p.id.clone().into_owned(), "the id is posted twice"));
             }
             (Role::User, None) => plan.insert.push(user_message(p)?),
@@ -119,7 +135,7 @@ pub fn plan(posted: &[Posted<'_>], stored: &BTreeMap<String, Head>, regenerate: 
     Ok(plan)
 }
 
-fn user_message(posted: &Posted<'_>) -> Result<UiMessage, String> {
+fn user_message(posted: &Posted<'_>) -> Result<Taken, String> {
     let raw = posted.raw.get();
     if raw.len() > limits::USER_MESSAGE {
         return Err(format!(
@@ -131,9 +147,9 @@ fn user_message(posted: &Posted<'_>) -> Result<UiMessage, String> {
     }
     let value: Value = serde_json::from_str(raw).map_err(|e| format!("message {} cannot be read: {e}", posted.id))?;
     let mut message = UiMessage::from_client(value).map_err(|e| format!("message {}: {e}", posted.id))?;
-    sanitise::strip_reserved(&mut message);
-    sanitise::sanitise(&mut message);
-    Ok(message)
+    let changed = sanitise::strip_reserved(&mut message) | sanitise::sanitise(&mut message);
+    let body = if changed { message.json() } else { raw.to_string() };
+    Ok(Taken { message, body })
 }
 
 #[cfg(test)]
@@ -191,8 +207,8 @@ mod tests {
         for (name, posted, regenerate, inserted, edited, target, origin) in table {
             let raws = raws(&posted);
             let plan = plan(&read(&raws).unwrap(), &stored(), regenerate).unwrap();
-            assert_eq!(plan.insert.iter().map(|m| m.id.as_str()).collect::<Vec<_>>(), inserted, "{name}");
-            assert_eq!(plan.edit.as_ref().map(|m| m.id.as_str()), edited, "{name}");
+            assert_eq!(plan.insert.iter().map(|m| m.message.id.as_str()).collect::<Vec<_>>(), inserted, "{name}");
+            assert_eq!(plan.edit.as_ref().map(|m| m.message.id.as_str()), edited, "{name}");
             assert_eq!(plan.target, target, "{name}");
             assert_eq!(plan.origin_ids, origin, "{name}");
         }

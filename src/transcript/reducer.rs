@@ -432,7 +432,8 @@ mod tests {
             json!({"type":"tool-input-start","toolCallId":"c1","toolName":"weather"}),
             json!({"type":"tool-input-delta","toolCallId":"c1","inputTextDelta":"{\"city\":"}),
             json!({"type":"tool-input-delta","toolCallId":"c1","inputTextDelta":"\"Bonn\"}"}),
-            json!({"type":"tool-input-available","toolCallId":"c1","toolName":"weather","input":{"city":"Bonn"},"providerMetadata":{"g":{"t":1}}}),
+            json!({"type":"tool-input-available","toolCallId":"c1","toolName":"weather",
+                "input":{"city":"Bonn"},"providerMetadata":{"g":{"t":1}}}),
             json!({"type":"tool-output-available","toolCallId":"c1","output":{"p":1},"preliminary":true}),
             json!({"type":"tool-output-available","toolCallId":"c1","output":{"celsius":9}}),
             json!({"type":"source-url","sourceId":"source-1","url":"https://e.org","title":"E"}),
@@ -524,36 +525,67 @@ mod tests {
             (vec![start(), input(json!([1]))], json!([{"type":"tool-t","toolCallId":"c","state":"input-available","input":{}}])),
             // T43
             (
-                vec![json!({"type":"tool-input-error","toolCallId":"c","toolName":"zz","input":"{\"a","dynamic":true,"errorText":"no tool zz"})],
-                json!([{"type":"dynamic-tool","toolName":"zz","toolCallId":"c","state":"output-error","input":{},"rawInput":"{\"a","errorText":"no tool zz"}]),
+                vec![json!({"type":"tool-input-error","toolCallId":"c","toolName":"zz",
+                        "input":"{\"a","dynamic":true,"errorText":"no tool zz"})],
+                json!([{"type":"dynamic-tool","toolName":"zz",
+                    "toolCallId":"c","state":"output-error","input":{},"rawInput":"{\"a","errorText":"no tool zz"}]),
             ),
             // The kind follows the part that exists.
             (
                 vec![
                     start(),
-                    json!({"type":"tool-input-error","toolCallId":"c","toolName":"t","input":{"n":"x"},"dynamic":true,"errorText":"/n: bad"}),
+                    json!({"type":"tool-input-error","toolCallId":"c","toolName":"t","input":{"n":"x"},
+                        "dynamic":true,"errorText":"/n: bad"}),
                 ],
                 json!([{"type":"tool-t","toolCallId":"c","state":"output-error","input":{"n":"x"},"errorText":"/n: bad"}]),
             ),
             // T46
-            (vec![start(), input(json!({})), failed()], json!([{"type":"tool-t","toolCallId":"c","state":"output-error","input":{},"errorText":"boom"}])),
+            (
+                vec![start(), input(json!({})), failed()],
+                json!([{"type":"tool-t","toolCallId":"c","state":"output-error","input":{},"errorText":"boom"}]),
+            ),
             // First write wins.
-            (vec![input(json!({})), output(1), output(2), failed(), start(), input(json!({"b":1}))],
-             json!([{"type":"tool-t","toolCallId":"c","state":"output-available","input":{},"output":1}])),
+            (
+                vec![input(json!({})), output(1), output(2), failed(), start(), input(json!({"b":1}))],
+                json!([{"type":"tool-t","toolCallId":"c","state":"output-available","input":{},"output":1}]),
+            ),
             // field T-05
-            (vec![input(json!({})), ask()], json!([{"type":"tool-t","toolCallId":"c","state":"approval-requested","input":{},"approval":{"id":"p"}}])),
-            (vec![input(json!({})), ask(), denied()],
-             json!([{"type":"tool-t","toolCallId":"c","state":"output-denied","input":{},"approval":{"id":"p","approved":false}}])),
-            (vec![input(json!({})), denied()],
-             json!([{"type":"tool-t","toolCallId":"c","state":"output-denied","input":{},"approval":{"id":"c","approved":false}}])),
+            (
+                vec![input(json!({})), ask()],
+                json!([{"type":"tool-t","toolCallId":"c","state":"approval-requested","input":{},"approval":{"id":"p"}}]),
+            ),
+            (
+                vec![input(json!({})), ask(), denied()],
+                json!([{"type":"tool-t","toolCallId":"c","state":"output-denied","input":{},"approval":{"id":"p","approved":false}}]),
+            ),
+            (
+                vec![input(json!({})), denied()],
+                json!([{"type":"tool-t","toolCallId":"c","state":"output-denied","input":{},"approval":{"id":"c","approved":false}}]),
+            ),
             // Input that comes after the approval was asked for.
-            (vec![start(), json!({"type":"tool-input-delta","toolCallId":"c","inputTextDelta":"{\"a\":1}"}), ask(), input(json!({"a":2}))],
-             json!([{"type":"tool-t","toolCallId":"c","state":"approval-requested","input":{"a":2},"approval":{"id":"p"}}])),
+            (
+                vec![
+                    start(),
+                    json!({"type":"tool-input-delta","toolCallId":"c","inputTextDelta":"{\"a\":1}"}),
+                    ask(),
+                    input(json!({"a":2})),
+                ],
+                json!([{"type":"tool-t","toolCallId":"c","state":"approval-requested","input":{"a":2},"approval":{"id":"p"}}]),
+            ),
             // A preliminary result is not the end.
-            (vec![input(json!({})), json!({"type":"tool-output-available","toolCallId":"c","output":1,"preliminary":true}), failed()],
-             json!([{"type":"tool-t","toolCallId":"c","state":"output-error","input":{},"errorText":"boom"}])),
+            (
+                vec![
+                    input(json!({})),
+                    json!({"type":"tool-output-available","toolCallId":"c","output":1,"preliminary":true}),
+                    failed(),
+                ],
+                json!([{"type":"tool-t","toolCallId":"c","state":"output-error","input":{},"errorText":"boom"}]),
+            ),
             // Unknown calls.
-            (vec![output(1), failed(), denied(), ask(), json!({"type":"tool-input-delta","toolCallId":"c","inputTextDelta":"x"})], json!([])),
+            (
+                vec![output(1), failed(), denied(), ask(), json!({"type":"tool-input-delta","toolCallId":"c","inputTextDelta":"x"})],
+                json!([]),
+            ),
         ];
         for (log, expected) in table {
             assert_eq!(parts(&log), expected, "{log:?}");

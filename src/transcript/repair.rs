@@ -146,7 +146,8 @@ mod tests {
     #[test]
     fn what_is_open_is_closed_with_the_reason() {
         let open = || json!({"type":"tool-charge","toolCallId":"c1","state":"input-available","input":{"eur":5}});
-        let settled = |text: &str| json!([{"type":"tool-charge","toolCallId":"c1","state":"output-error","input":{"eur":5},"errorText":text}]);
+        let settled =
+            |text: &str| json!([{"type":"tool-charge","toolCallId":"c1","state":"output-error","input":{"eur":5},"errorText":text}]);
         let table = [
             // I14
             (Close::Interrupted, json!([open()]), settled(INTERRUPTED)),
@@ -163,26 +164,39 @@ mod tests {
             ),
             (
                 Close::Interrupted,
-                json!([{"type":"tool-rm","toolCallId":"c4","state":"approval-responded","input":{},"approval":{"id":"p","approved":false,"reason":"no"}}]),
-                json!([{"type":"tool-rm","toolCallId":"c4","state":"output-denied","input":{},"approval":{"id":"p","approved":false,"reason":"no"}}]),
+                json!([{"type":"tool-rm","toolCallId":"c4",
+                    "state":"approval-responded","input":{},"approval":{"id":"p","approved":false,"reason":"no"}}]),
+                json!([{"type":"tool-rm","toolCallId":"c4",
+                    "state":"output-denied","input":{},"approval":{"id":"p","approved":false,"reason":"no"}}]),
             ),
             (
                 Close::Interrupted,
-                json!([{"type":"tool-rm","toolCallId":"c4","state":"approval-responded","input":{},"approval":{"id":"p","approved":true}}]),
-                json!([{"type":"tool-rm","toolCallId":"c4","state":"output-error","input":{},"approval":{"id":"p","approved":true},"errorText":NOT_RUN}]),
+                json!([{"type":"tool-rm","toolCallId":"c4",
+                    "state":"approval-responded","input":{},"approval":{"id":"p","approved":true}}]),
+                json!([{"type":"tool-rm","toolCallId":"c4",
+                    "state":"output-error","input":{},"approval":{"id":"p","approved":true},"errorText":NOT_RUN}]),
             ),
             (
                 Close::Aborted,
                 json!([{"type":"tool-rm","toolCallId":"c4","state":"approval-requested","input":{},"approval":{"id":"p"}}]),
-                json!([{"type":"tool-rm","toolCallId":"c4","state":"output-error","input":{},"approval":{"id":"p"},"errorText":"aborted"}]),
+                json!([{"type":"tool-rm","toolCallId":"c4",
+                    "state":"output-error","input":{},"approval":{"id":"p"},"errorText":"aborted"}]),
             ),
             (
                 Close::Aborted,
                 json!([{"type":"tool-t","toolCallId":"c5","state":"output-available","input":{},"output":1,"preliminary":true}]),
                 json!([{"type":"tool-t","toolCallId":"c5","state":"output-error","input":{},"errorText":"aborted"}]),
             ),
-            (Close::Aborted, json!([{"type":"text","text":"ha","state":"streaming"}]), json!([{"type":"text","text":"ha","state":"done"}])),
-            (Close::Aborted, json!([{"type":"tool-t","state":"input-available"}]), json!([{"type":"tool-t","state":"input-available"}])),
+            (
+                Close::Aborted,
+                json!([{"type":"text","text":"ha","state":"streaming"}]),
+                json!([{"type":"text","text":"ha","state":"done"}]),
+            ),
+            (
+                Close::Aborted,
+                json!([{"type":"tool-t","state":"input-available"}]),
+                json!([{"type":"tool-t","state":"input-available"}]),
+            ),
             // An error of an older SDK: its input is kept where it can be read.
             (
                 Close::Aborted,
@@ -229,7 +243,10 @@ mod tests {
         // wire 62, wire 63, field P-06c, field P-10
         let table = [
             (json!([]), false),
-            (json!([{"type":"step-start"},{"type":"text","text":"","state":"done"},{"type":"reasoning","text":" ","state":"done"}]), false),
+            (
+                json!([{"type":"step-start"},{"type":"text","text":"","state":"done"},{"type":"reasoning","text":" ","state":"done"}]),
+                false,
+            ),
             (json!([{"type":"step-start"},{"type":"text","text":"x","state":"done"}]), true),
             (json!([{"type":"reasoning","text":"","providerMetadata":{"a":{"redacted":"x"}}}]), true),
             (json!([{"type":"data-x","data":1}]), true),

@@ -151,11 +151,13 @@ mod tests {
                 json!([{"type":"text","text":"x","providerMetadata":{"openai":{"phase":"p"},"a":{}}}]),
             ),
             (
-                json!([{"type":"tool-t","toolCallId":"c","callProviderMetadata":{"openai":{"itemId":"fc_1"}},"resultProviderMetadata":{"openai":{"itemId":"x"}}}]),
+                json!([{"type":"tool-t","toolCallId":"c","callProviderMetadata":{"openai":{"itemId":"fc_1"}},
+                    "resultProviderMetadata":{"openai":{"itemId":"x"}}}]),
                 json!([{"type":"tool-t","toolCallId":"c"}]),
             ),
             (
-                json!([{"type":"reasoning","text":"","providerMetadata":{"openai":{"itemId":"rs_1","reasoningEncryptedContent":null}}},{"type":"step-start"}]),
+                json!([{"type":"reasoning","text":"","providerMetadata":{"openai":{"itemId":"rs_1","reasoningEncryptedContent":null}}},
+                    {"type":"step-start"}]),
                 json!([{"type":"step-start"}]),
             ),
             (

@@ -216,28 +216,28 @@ impl Chunk {
         let kind = take_str(&mut o, "type")?;
         Some(match kind.as_str() {
             "start" => {
-                Chunk::Start { message_id: take_str(&mut o, "messageId").map(MessageId::from), metadata: o.remove("messageMetadata") }
+                Chunk::Start { message_id: take_str(&mut o, "messageId").map(MessageId::from), metadata: o.shift_remove("messageMetadata") }
             }
             "start-step" => Chunk::StartStep,
             "finish-step" => Chunk::FinishStep,
             "text-start" => Chunk::TextStart { id: take_num(&mut o) },
             "text-delta" => Chunk::TextDelta { id: take_num(&mut o), delta: take_str(&mut o, "delta")? },
-            "text-end" => Chunk::TextEnd { id: take_num(&mut o), meta: o.remove("providerMetadata") },
+            "text-end" => Chunk::TextEnd { id: take_num(&mut o), meta: o.shift_remove("providerMetadata") },
             "reasoning-start" => Chunk::ReasoningStart { id: take_num(&mut o) },
             "reasoning-delta" => Chunk::ReasoningDelta { id: take_num(&mut o), delta: take_str(&mut o, "delta")? },
-            "reasoning-end" => Chunk::ReasoningEnd { id: take_num(&mut o), meta: o.remove("providerMetadata") },
+            "reasoning-end" => Chunk::ReasoningEnd { id: take_num(&mut o), meta: o.shift_remove("providerMetadata") },
             "tool-input-start" => Chunk::ToolInputStart { call: take_call(&mut o)?, tool: take_str(&mut o, "toolName")? },
             "tool-input-delta" => Chunk::ToolInputDelta { call: take_call(&mut o)?, delta: take_str(&mut o, "inputTextDelta")? },
             "tool-input-available" => Chunk::ToolInputAvailable {
                 call: take_call(&mut o)?,
                 tool: take_str(&mut o, "toolName")?,
-                input: o.remove("input").unwrap_or(Value::Null),
-                meta: o.remove("providerMetadata"),
+                input: o.shift_remove("input").unwrap_or(Value::Null),
+                meta: o.shift_remove("providerMetadata"),
             },
             "tool-input-error" => Chunk::ToolInputError {
                 call: take_call(&mut o)?,
                 tool: take_str(&mut o, "toolName")?,
-                input: o.remove("input").unwrap_or(Value::Null),
+                input: o.shift_remove("input").unwrap_or(Value::Null),
                 error: take_str(&mut o, "errorText")?,
                 dynamic: take_flag(&o, "dynamic"),
             },
@@ -246,7 +246,7 @@ impl Chunk {
             }
             "tool-output-available" => Chunk::ToolOutputAvailable {
                 call: take_call(&mut o)?,
-                output: o.remove("output").unwrap_or(Value::Null),
+                output: o.shift_remove("output").unwrap_or(Value::Null),
                 preliminary: take_flag(&o, "preliminary"),
             },
             "tool-output-error" => Chunk::ToolOutputError {
@@ -261,8 +261,8 @@ impl Chunk {
                 title: take_str(&mut o, "title"),
             },
             "file" => Chunk::File { media_type: take_str(&mut o, "mediaType")?, url: take_str(&mut o, "url")? },
-            "message-metadata" => Chunk::Metadata(o.remove("messageMetadata")?),
-            "finish" => Chunk::Finish { reason: take_str(&mut o, "finishReason").unwrap_or_default(), metadata: o.remove("messageMetadata") },
+            "message-metadata" => Chunk::Metadata(o.shift_remove("messageMetadata")?),
+            "finish" => Chunk::Finish { reason: take_str(&mut o, "finishReason").unwrap_or_default(), metadata: o.shift_remove("messageMetadata") },
             data if data.starts_with("data-") => {
                 o.insert("type".into(), kind.into());
                 Chunk::Data(o)
@@ -273,7 +273,7 @@ impl Chunk {
 }
 
 fn take_str(o: &mut Map<String, Value>, key: &str) -> Option<String> {
-    match o.remove(key)? {
+    match o.shift_remove(key)? {
         Value::String(text) => Some(text),
         _ => None,
     }

@@ -71,6 +71,7 @@ export class Socket {
   constructor(url, { headers } = {}) {
     this.log = [];
     this.#ws = new WebSocket(url, { headers, maxPayload: 64 * 1024 * 1024, perMessageDeflate: false });
+    this.#ws.once("upgrade", (response) => (this.upgradeHeaders = response.headers));
     this.opened = new Promise((resolve, reject) => {
       this.#ws.once("open", resolve);
       this.#ws.once("error", reject);

@@ -1,9 +1,11 @@
 // The stock browser client, unmodified: `useAgent` and `useAgentChat` in React, in a DOM without a screen. A tab reaches
 // the worker over a cable of its own, so that a test can pull it.
 
+import { after } from "node:test";
 import { JSDOM } from "jsdom";
 
-const dom = new JSDOM("<!doctype html><div id=root></div>", { url: "http://127.0.0.1/", pretendToBeVisual: true });
+const dom = new JSDOM("<!doctype html>", { url: "http://127.0.0.1/" });
+after(() => dom.window.close());
 for (const name of ["window", "document", "HTMLElement", "Element", "Node", "navigator", "localStorage", "sessionStorage"]) {
   Object.defineProperty(globalThis, name, { value: dom.window[name], configurable: true, writable: true });
 }
@@ -36,9 +38,16 @@ export async function openTab(room, worker, { use = "ai-chat", chat: chatOptions
   let agentOfTab;
   let crash;
 
+  const notify = () => {
+    for (const watcher of [...watchers]) watcher(seen.at(-1));
+  };
   const publish = (value) => {
     seen.push(value);
-    for (const watcher of [...watchers]) watcher(value);
+    notify();
+  };
+  const onTurnEnd = (turn) => {
+    turnsEnded.push(turn);
+    notify();
   };
 
   function Tab() {
@@ -50,7 +59,7 @@ export async function openTab(room, worker, { use = "ai-chat", chat: chatOptions
       ...agentOptions,
     });
     agentOfTab = agent;
-    const chat = HOOKS[use]({ agent, onTurnEnd: (turn) => turnsEnded.push(turn), ...chatOptions });
+    const chat = HOOKS[use]({ agent, onTurnEnd, ...chatOptions });
     React.useLayoutEffect(() => {
       publish({ ...chat, connectionError: agent.connectionError, identified: agent.identified });
     });
@@ -64,7 +73,7 @@ export async function openTab(room, worker, { use = "ai-chat", chat: chatOptions
     }
     componentDidCatch(error) {
       crash = error;
-      for (const watcher of [...watchers]) watcher();
+      notify();
     }
     render() {
       return this.state.failed ? null : this.props.children;
@@ -103,7 +112,7 @@ export async function openTab(room, worker, { use = "ai-chat", chat: chatOptions
         }, limitMs);
         const watcher = (value) => {
           if (crash !== undefined) finish(reject, crash);
-          else if (fits(value)) finish(resolve, value);
+          else if (value !== undefined && fits(value)) finish(resolve, value);
         };
         watchers.add(watcher);
       });

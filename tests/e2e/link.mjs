@@ -4,6 +4,8 @@
 import { connect, createServer } from "node:net";
 import { once } from "node:events";
 
+const UPGRADE = /(?:^|\r\n)GET (\S+) HTTP\/1\.1\r\n(?:[^\r\n]+\r\n)*upgrade: websocket\r\n/i;
+
 export async function startLink(targetPort) {
   const pairs = new Set();
   let up = true;
@@ -13,7 +15,7 @@ export async function startLink(targetPort) {
   const server = createServer((client) => {
     if (!up) return client.destroy();
     accepted += 1;
-    const pair = { client, upstream: connect(targetPort, "127.0.0.1"), upgraded: false, tail: "", opened: "" };
+    const pair = { client, upstream: connect(targetPort, "127.0.0.1"), sent: "", upgrade: undefined };
     pairs.add(pair);
     const end = () => {
       pair.client.destroy();
@@ -22,10 +24,11 @@ export async function startLink(targetPort) {
     };
     for (const side of [pair.client, pair.upstream]) side.on("error", end).on("close", end);
     pair.client.on("data", (data) => {
-      if (!pair.upgraded && pair.opened.length < 8_192) {
-        pair.opened += data.toString("latin1");
-        pair.upgraded = /\r\nupgrade: websocket\r\n/i.test(pair.opened);
-        if (pair.upgraded) for (const watcher of [...watchers]) watcher();
+      if (pair.upgrade === undefined && pair.sent.length < 16_384) {
+        // A kept-alive connection may have carried other requests before the upgrade.
+        pair.sent += data.toString("latin1");
+        pair.upgrade = UPGRADE.exec(pair.sent)?.[1];
+        if (pair.upgrade !== undefined) for (const watcher of [...watchers]) watcher();
       }
       pair.upstream.write(data);
     });
@@ -33,7 +36,7 @@ export async function startLink(targetPort) {
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
-  const upgrades = () => [...pairs].filter((pair) => pair.upgraded);
+  const upgrades = () => [...pairs].filter((pair) => pair.upgrade !== undefined);
 
   return {
     port: server.address().port,
@@ -41,9 +44,9 @@ export async function startLink(targetPort) {
     get accepted() {
       return accepted;
     },
-    /** Request lines of the WebSocket upgrades that are open now. */
-    sockets: () => upgrades().map((pair) => pair.opened.split("\r\n", 1)[0]),
-    /** Resolves with the request line of the next upgrade. */
+    /** Path and query of the WebSockets that are open now. */
+    sockets: () => upgrades().map((pair) => pair.upgrade),
+    /** Resolves with path and query of the next WebSocket. */
     nextSocket: () =>
       new Promise((resolve) => {
         const known = new Set(upgrades());
@@ -51,7 +54,7 @@ export async function startLink(targetPort) {
           const fresh = upgrades().find((pair) => !known.has(pair));
           if (fresh === undefined) return;
           watchers.delete(look);
-          resolve(fresh.opened.split("\r\n", 1)[0]);
+          resolve(fresh.upgrade);
         };
         watchers.add(look);
       }),

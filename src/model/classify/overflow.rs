@@ -18,68 +18,75 @@ enum Field {
 }
 use Field::{Input, InputAtLeast, Limit, MoreInput, Output, Total};
 
+/// Where a number stands.
+#[derive(Clone, Copy)]
+enum Place {
+    After(&'static str),
+    Before(&'static str),
+}
+use Place::{After, Before};
+
 /// All of these together are an overflow.
 struct Phrase {
     all: &'static [&'static str],
-    /// What stands in front of each number.
-    numbers: &'static [(Field, &'static str)],
+    numbers: &'static [(Field, Place)],
 }
 
-const fn phrase(all: &'static [&'static str], numbers: &'static [(Field, &'static str)]) -> Phrase {
+const fn phrase(all: &'static [&'static str], numbers: &'static [(Field, Place)]) -> Phrase {
     Phrase { all, numbers }
 }
 
 /// In the order of the specification where it matters: the first that matches gives the numbers.
 static PHRASES: &[Phrase] = &[
-    phrase(&["prompt is too long", "model maximum context length"], &[(Input, "too long: "), (Limit, "context length: ")]),
-    phrase(&["prompt is too long"], &[(Input, "too long: "), (Limit, " > ")]),
-    phrase(&["exceed context limit"], &[(Input, "context limit: "), (Output, " + "), (Limit, " > ")]),
+    phrase(&["prompt is too long", "model maximum context length"], &[(Input, After("too long: ")), (Limit, After("context length: "))]),
+    phrase(&["prompt is too long"], &[(Input, After("too long: ")), (Limit, After(" > "))]),
+    phrase(&["exceed context limit"], &[(Input, After("context limit: ")), (Output, After(" + ")), (Limit, After(" > "))]),
     phrase(
         &["maximum context length is", "output tokens and your prompt contains at least"],
-        &[(Limit, "context length is "), (Output, "you requested "), (InputAtLeast, "contains at least "), (Total, "total of at least ")],
+        &[(Limit, After("context length is ")), (Output, After("you requested ")), (InputAtLeast, After("contains at least ")), (Total, After("total of at least "))],
     ),
     phrase(
         &["maximum context length is", "of text input"],
         &[
-            (Limit, "context length is "),
-            (Total, "requested about "),
-            (Input, "tokens ("),
-            (MoreInput, "of text input, "),
-            (Output, " in the output"),
+            (Limit, After("context length is ")),
+            (Total, After("requested about ")),
+            (Input, Before(" of text input")),
+            (MoreInput, Before(" of tool input")),
+            (Output, Before(" in the output")),
         ],
     ),
     phrase(
         &["maximum context length of", "tokens from the input messages"],
-        &[(Limit, "context length of "), (Total, "a total of "), (Input, "tokens: "), (Output, "input messages and ")],
+        &[(Limit, After("context length of ")), (Total, After("a total of ")), (Input, After("tokens: ")), (Output, After("input messages and "))],
     ),
     phrase(
         &["maximum context length is", "in the messages"],
-        &[(Limit, "context length is "), (Total, "you requested "), (Input, "tokens ("), (Output, "in the messages, ")],
+        &[(Limit, After("context length is ")), (Total, After("you requested ")), (Input, After("tokens (")), (Output, After("in the messages, "))],
     ),
-    phrase(&["maximum context length is", "resulted in"], &[(Limit, "context length is "), (Input, "resulted in ")]),
-    phrase(&["input length (", "maximum context length ("], &[(Input, "input length ("), (Limit, "context length (")]),
-    phrase(&["prompt contains", "too large for model with"], &[(Input, "contains "), (Limit, "too large for model with ")]),
-    phrase(&["input token count", "exceeds"], &[(Input, "token count "), (Limit, "tokens allowed ")]),
-    phrase(&["only supports up to", "token"], &[(Input, "token count is "), (Limit, "supports up to ")]),
-    phrase(&["maximum prompt length is"], &[(Limit, "prompt length is "), (Input, "contains ")]),
-    phrase(&["maximum allowed input length"], &[(Input, "input length "), (Limit, "allowed input length of ")]),
-    phrase(&["longer than the model's context"], &[(Input, "the input ("), (Limit, "context length (")]),
-    phrase(&["inputs tokens + max_new_tokens"], &[(Limit, "must be <= "), (Input, "given: "), (Output, "tokens and ")]),
-    phrase(&["`inputs` tokens + `max_new_tokens`"], &[(Limit, "must be <= "), (Input, "given: "), (Output, "tokens and ")]),
-    phrase(&["`inputs` must have less than"], &[(Limit, "less than "), (Input, "given: ")]),
+    phrase(&["maximum context length is", "resulted in"], &[(Limit, After("context length is ")), (Input, After("resulted in "))]),
+    phrase(&["input length (", "maximum context length ("], &[(Input, After("input length (")), (Limit, After("context length ("))]),
+    phrase(&["prompt contains", "too large for model with"], &[(Input, After("contains ")), (Limit, After("too large for model with "))]),
+    phrase(&["input token count", "exceeds"], &[(Input, After("token count ")), (Limit, After("tokens allowed "))]),
+    phrase(&["only supports up to", "token"], &[(Input, After("token count is ")), (Limit, After("supports up to "))]),
+    phrase(&["maximum prompt length is"], &[(Limit, After("prompt length is ")), (Input, After("contains "))]),
+    phrase(&["maximum allowed input length"], &[(Input, After("input length ")), (Limit, After("allowed input length of "))]),
+    phrase(&["longer than the model's context"], &[(Input, After("the input (")), (Limit, After("context length ("))]),
+    phrase(&["inputs tokens + max_new_tokens"], &[(Limit, After("must be <= ")), (Input, After("given: ")), (Output, After("tokens and "))]),
+    phrase(&["`inputs` tokens + `max_new_tokens`"], &[(Limit, After("must be <= ")), (Input, After("given: ")), (Output, After("tokens and "))]),
+    phrase(&["`inputs` must have less than"], &[(Limit, After("less than ")), (Input, After("given: "))]),
     phrase(&["too many total text bytes"], &[]),
-    phrase(&["exceed_context_size"], &[(Input, "request ("), (Limit, "context size (")]),
-    phrase(&["available context size"], &[(Input, "request ("), (Limit, "context size (")]),
-    phrase(&["configured context size"], &[(Input, "prompt has "), (Limit, "context size is ")]),
-    phrase(&["exceeds context size"], &[(Input, "tokens ("), (Limit, "context size (")]),
-    phrase(&["greater than the context length"], &[(Input, "n_keep: "), (Limit, "n_ctx: ")]),
-    phrase(&["keep the first", "context"], &[(Input, "keep the first "), (Limit, "context length of only ")]),
-    phrase(&["cannot exceed", "prompt and prediction"], &[(Limit, "cannot exceed "), (Total, "received ")]),
-    phrase(&["total tokens exceeds the model's max"], &[(Limit, "model's max of ")]),
-    phrase(&["exceeded model token limit"], &[(Limit, "token limit: "), (Input, "requested: ")]),
-    phrase(&["range of input length should be"], &[(Limit, "[1, ")]),
-    phrase(&["prompt token count of", "exceeds the limit"], &[(Input, "token count of "), (Limit, "the limit of ")]),
-    phrase(&["reduce the length of the messages", "current length is"], &[(Input, "current length is "), (Limit, "limit is ")]),
+    phrase(&["exceed_context_size"], &[(Input, After("request (")), (Limit, After("context size ("))]),
+    phrase(&["available context size"], &[(Input, After("request (")), (Limit, After("context size ("))]),
+    phrase(&["configured context size"], &[(Input, After("prompt has ")), (Limit, After("context size is "))]),
+    phrase(&["exceeds context size"], &[(Input, After("tokens (")), (Limit, After("context size ("))]),
+    phrase(&["greater than the context length"], &[(Input, After("n_keep: ")), (Limit, After("n_ctx: "))]),
+    phrase(&["keep the first", "context"], &[(Input, After("keep the first ")), (Limit, After("context length of only "))]),
+    phrase(&["cannot exceed", "prompt and prediction"], &[(Limit, After("cannot exceed ")), (Total, After("received "))]),
+    phrase(&["total tokens exceeds the model's max"], &[(Limit, After("model's max of "))]),
+    phrase(&["exceeded model token limit"], &[(Limit, After("token limit: ")), (Input, After("requested: "))]),
+    phrase(&["range of input length should be"], &[(Limit, After("[1, "))]),
+    phrase(&["prompt token count of", "exceeds the limit"], &[(Input, After("token count of ")), (Limit, After("the limit of "))]),
+    phrase(&["reduce the length of the messages", "current length is"], &[(Input, After("current length is ")), (Limit, After("limit is "))]),
     phrase(&["maximum context length"], &[]),
     phrase(&["prompt too long"], &[]),
     phrase(&["prompt exceeds max length"], &[]),
@@ -113,11 +120,10 @@ pub(super) fn find(text: &str) -> Option<(OverflowKind, Numbers)> {
     }
     let phrase = PHRASES.iter().find(|p| p.all.iter().all(|part| text.contains(part)))?;
     let mut numbers = Numbers::default();
-    for (field, anchor) in phrase.numbers {
-        let value = match field {
-            // `c in the output`: the one number that stands in front of its words.
-            Output if anchor.starts_with(" in ") => number_before(text, anchor),
-            _ => number_after(text, anchor),
+    for (field, place) in phrase.numbers {
+        let value = match place {
+            After(words) => number_after(text, words),
+            Before(words) => number_before(text, words),
         };
         match field {
             Limit => numbers.limit = value,

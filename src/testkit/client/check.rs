@@ -39,6 +39,8 @@ struct Request {
     next_seq: Option<u64>,
     /// A resume was offered and not yet acknowledged.
     withheld: bool,
+    /// A resume was acknowledged: one more replay and terminal may follow, even if the live terminal crossed the ACK on its way.
+    acked: bool,
     continuation: bool,
 }
 
@@ -63,6 +65,7 @@ struct Check {
     broken: Vec<String>,
     requests: BTreeMap<String, Request>,
     asked: BTreeSet<String>,
+    /// Probes by how often they were sent and are still to be answered: one that was buffered offline is repeated on the new socket.
     probes: BTreeMap<String, u32>,
     streaming: Option<String>,
     transcripts: u32,
@@ -86,13 +89,16 @@ impl Check {
                 self.asked.insert(id);
             }
             "cf_agent_stream_resume_ack" => {
-                // A complete replay follows, whatever came before.
-                let continuation = self.requests.get(&id).is_some_and(|r| r.continuation);
-                self.requests.insert(id, Request { continuation, ..Request::default() });
+                // A complete replay follows, whatever came before; none if the terminal crossed the ACK and another stream runs.
+                let request = self.requests.entry(id).or_default();
+                if !request.ended {
+                    *request = Request { continuation: request.continuation, ..Request::default() };
+                }
+                request.acked = true;
             }
             "cf_agent_stream_resume_request" => {
                 if let Some(probe) = frame["probeId"].as_str() {
-                    self.probes.entry(probe.into()).or_insert(0);
+                    *self.probes.entry(probe.into()).or_insert(0) += 1;
                 }
             }
             "cf_agent_chat_clear" => self.clear(),
@@ -132,7 +138,9 @@ impl Check {
                 if let Some(probe) = &probe {
                     self.answered(probe);
                 }
-                self.requests.entry(id).or_default().withheld = true;
+                // The answer to a probe may cross the ACK of the announcement; the client acknowledges once.
+                let request = self.requests.entry(id).or_default();
+                request.withheld = !request.acked;
             }
             "cf_agent_stream_pending" | "cf_agent_stream_resume_none" => {
                 if let Some(probe) = &probe {
@@ -146,8 +154,8 @@ impl Check {
 
     fn answered(&mut self, probe: &str) {
         match self.probes.get_mut(probe) {
-            Some(0) => drop(self.probes.insert(probe.into(), 1)),
-            Some(_) => self.fail("168", format!("probe {probe} answered twice")),
+            Some(0) => self.fail("168", format!("probe {probe} answered twice")),
+            Some(due) => *due -= 1,
             None => self.fail("168", format!("probe {probe} was never sent on this socket")),
         }
     }
@@ -161,6 +169,9 @@ impl Check {
         let replay = frame["replay"] == true;
         let live_chunk = !done && !error && !replay && !body.is_empty();
         let mut request = self.requests.remove(&id).unwrap_or_default();
+        if request.ended && request.acked && (replay || error) {
+            request = Request { continuation: request.continuation, ..Request::default() };
+        }
         if request.ended {
             self.fail("164", format!("a frame of {id} after its terminal: {frame}"));
         }
@@ -264,7 +275,7 @@ impl Check {
         let silent = self.asked.iter().filter(|id| !self.requests.get(*id).is_some_and(|r| r.ended));
         let silent = silent.map(|id| format!("{id} was asked and never ended")).collect::<Vec<_>>();
         open.into_iter().chain(silent).for_each(|what| self.fail("164", what));
-        let unanswered: Vec<String> = self.probes.iter().filter(|(_, n)| **n == 0).map(|(p, _)| p.clone()).collect();
+        let unanswered: Vec<String> = self.probes.iter().filter(|(_, due)| **due > 0).map(|(p, _)| p.clone()).collect();
         unanswered.into_iter().for_each(|probe| self.fail("168", format!("probe {probe} got no answer")));
     }
 }

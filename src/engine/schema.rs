@@ -93,10 +93,7 @@ pub fn clean(schema: Value) -> Value {
 }
 
 fn no_input() -> Value {
-    Value::Object(Map::from_iter([
-        ("type".to_owned(), "object".into()),
-        ("properties".to_owned(), Value::Object(Map::new())),
-    ]))
+    Value::Object(Map::from_iter([("type".to_owned(), "object".into()), ("properties".to_owned(), Value::Object(Map::new()))]))
 }
 
 fn clean_at(schema: &mut Value, levels: usize) {
@@ -138,8 +135,17 @@ enum Place {
 
 fn place(keyword: &str) -> Place {
     match keyword {
-        "items" | "additionalItems" | "additionalProperties" | "unevaluatedItems" | "unevaluatedProperties" | "contains"
-        | "propertyNames" | "not" | "if" | "then" | "else" => Place::One,
+        "items"
+        | "additionalItems"
+        | "additionalProperties"
+        | "unevaluatedItems"
+        | "unevaluatedProperties"
+        | "contains"
+        | "propertyNames"
+        | "not"
+        | "if"
+        | "then"
+        | "else" => Place::One,
         "prefixItems" | "anyOf" | "oneOf" | "allOf" => Place::List,
         "properties" | "patternProperties" | "dependentSchemas" | "$defs" | "definitions" => Place::Named,
         _ => Place::None,
@@ -160,7 +166,10 @@ fn check_reference(root: &Value, reference: &Value) -> Result<(), String> {
     for _ in 0..HOPS {
         let Some(text) = reference.as_str() else { return Err(format!("`$ref` must be a string, got {}", show(reference))) };
         let Some(target) = resolve(root, text) else {
-            return Err(format!("`$ref` {} is not found: only references into `$defs` or `definitions` of the same schema work", quoted(text)));
+            return Err(format!(
+                "`$ref` {} is not found: only references into `$defs` or `definitions` of the same schema work",
+                quoted(text)
+            ));
         };
         match target.get("$ref") {
             Some(next) => reference = next,
@@ -270,7 +279,14 @@ impl<'a> Check<'a> {
         self.combinations(rules, input, path, depth, faults);
     }
 
-    fn object(&mut self, rules: &'a Map<String, Value>, fields: &Map<String, Value>, path: &mut String, depth: Depth, faults: &mut Faults) {
+    fn object(
+        &mut self,
+        rules: &'a Map<String, Value>,
+        fields: &Map<String, Value>,
+        path: &mut String,
+        depth: Depth,
+        faults: &mut Faults,
+    ) {
         let properties = rules.get("properties").and_then(Value::as_object);
         for name in rules.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
             if !fields.contains_key(name) {
@@ -376,7 +392,8 @@ fn at_most(rules: &Map<String, Value>, key: &str, count: usize, unit: &str, path
 
 fn range(rules: &Map<String, Value>, number: &Number, path: &str, faults: &mut Faults) {
     let Some(got) = number.as_f64() else { return };
-    let bounds = [("minimum", "exclusiveMinimum", "at least", "more than", 1.0), ("maximum", "exclusiveMaximum", "at most", "less than", -1.0)];
+    let bounds =
+        [("minimum", "exclusiveMinimum", "at least", "more than", 1.0), ("maximum", "exclusiveMaximum", "at most", "less than", -1.0)];
     for (inclusive, exclusive, at, beyond, side) in bounds {
         // Before draft 6 `exclusiveMinimum: true` changed the meaning of `minimum`.
         let strict = rules.get(exclusive) == Some(&Value::Bool(true));
@@ -504,7 +521,8 @@ mod tests {
             },
             "required": ["city"],
             "additionalProperties": false,
-            "$defs": {"person": {"type": "object", "properties": {"name": {"type": "string"}, "boss": {"$ref": "#/$defs/person"}}, "required": ["name"]}}
+            "$defs": {"person": {"type": "object",
+                 "properties": {"name": {"type": "string"}, "boss": {"$ref": "#/$defs/person"}}, "required": ["name"]}}
         });
         let ok = json!({
             "city": "Köln", "n": 9.0, "unit": "f", "kind": "fixed", "tags": ["a"], "pair": [1], "maybe": null, "open": null,
@@ -527,7 +545,11 @@ mod tests {
             ("maybe", json!(true), "/maybe: expected string or null, got boolean true"),
             ("open", json!([]), "/open: expected string, got array"),
             ("who", json!({"name":"A","boss":{}}), "/who/boss/name: missing"),
-            ("either", json!({}), "/either: none of 2 alternatives fits (1: /either: expected integer, got object | 2: /either/x: missing)"),
+            (
+                "either",
+                json!({}),
+                "/either: none of 2 alternatives fits (1: /either: expected integer, got object | 2: /either/x: missing)",
+            ),
             ("one", json!(1), "/one: fits alternatives 1 and 2, but must fit exactly one"),
             ("all", json!(4), "/all: expected at most 3, got 4"),
             ("old", json!(1), "/old: expected more than 1, got 1"),
@@ -542,8 +564,14 @@ mod tests {
         assert_eq!(fault(&schema, &json!([])), "input: expected object, got array");
         let unknown = fault(&schema, &json!({"city":"Bonn","zip":1}));
         assert!(unknown.starts_with("/zip: unknown property; known: city, n, unit"), "{unknown}");
-        assert_eq!(fault(&json!({"type":"object","additionalProperties":false}), &json!({"x":1})), "/x: unknown property; none is expected");
-        assert_eq!(fault(&json!({"additionalProperties":{"type":"integer"}}), &json!({"x":"1"})), r#"/x: expected integer, got string "1""#);
+        assert_eq!(
+            fault(&json!({"type":"object","additionalProperties":false}), &json!({"x":1})),
+            "/x: unknown property; none is expected"
+        );
+        assert_eq!(
+            fault(&json!({"additionalProperties":{"type":"integer"}}), &json!({"x":"1"})),
+            r#"/x: expected integer, got string "1""#
+        );
     }
 
     #[test]
@@ -568,9 +596,11 @@ mod tests {
         let turns = json!({"$ref":"#"});
         assert!(validate(&turns, &json!({})).is_err());
         assert!(check_schema(&turns).is_err());
-        let bomb = json!({"$defs":{"a":{"anyOf":[{"allOf":[{"$ref":"#/$defs/a"}]},{"allOf":[{"$ref":"#/$defs/a"}]}]}},"$ref":"#/$defs/a"});
+        let bomb =
+            json!({"$defs":{"a":{"anyOf":[{"allOf":[{"$ref":"#/$defs/a"}]},{"allOf":[{"$ref":"#/$defs/a"}]}]}},"$ref":"#/$defs/a"});
         assert!(validate(&bomb, &json!(1)).is_err());
-        let branching: Vec<Value> = (0..50).map(|_| json!({"type":"object","properties":{"x":{"$ref":"#"}},"required":["y"]})).collect();
+        let branching: Vec<Value> =
+            (0..50).map(|_| json!({"type":"object","properties":{"x":{"$ref":"#"}},"required":["y"]})).collect();
         let mut input = json!(1);
         for _ in 0..60 {
             input = json!({"x":input});
@@ -583,7 +613,8 @@ mod tests {
     #[test]
     fn messages_stay_short() {
         let long = "ß".repeat(100_000);
-        let schema = json!({"properties":{"e":{"enum":(0..500).map(|i| format!("value {i}")).collect::<Vec<_>>()}},"additionalProperties":false});
+        let schema = json!({"properties":{"e":{"enum":(0..500).map(|i| format!("value {i}")).collect::<Vec<_>>()}},
+            "additionalProperties":false});
         let mut input = Map::from_iter([("e".to_owned(), json!({"k":long}))]);
         for i in 0..50 {
             input.insert(format!("{long}{i}"), json!(long));
@@ -596,7 +627,8 @@ mod tests {
     #[test]
     fn a_schema_is_refused_with_a_reason() {
         // T60
-        let good = json!({"type":"OBJECT","properties":{"$ref":{"type":"string"},"x":{"$ref":"#/definitions/x"}},"definitions":{"x":{"$ref":"#/$defs/y"}},"$defs":{"y":{}}});
+        let good = json!({"type":"OBJECT","properties":{"$ref":{"type":"string"},"x":{"$ref":"#/definitions/x"}},
+            "definitions":{"x":{"$ref":"#/$defs/y"}},"$defs":{"y":{}}});
         assert_eq!(check_schema(&good), Ok(()));
         assert_eq!(check_schema(&json!({})), Ok(()));
         let table = [
@@ -619,7 +651,8 @@ mod tests {
     fn a_cleaned_schema_is_one_providers_like() {
         let table = [
             (
-                json!({"$schema":"s","title":"Args","type":"OBJECT","properties":{"title":{"title":"T","type":"STRING"},"n":{"type":["INTEGER","NULL"]}},"required":["title"]}),
+                json!({"$schema":"s","title":"Args","type":"OBJECT",
+                    "properties":{"title":{"title":"T","type":"STRING"},"n":{"type":["INTEGER","NULL"]}},"required":["title"]}),
                 json!({"type":"object","properties":{"title":{"type":"string"},"n":{"type":["integer","null"]}},"required":["title"]}),
             ),
             (json!({"$schema":"s","title":"null","type":"null"}), json!({"type":"object","properties":{}})),

@@ -1,0 +1,282 @@
+// The page in a real browser, on the real worker, with the scripted provider behind it (issue A "Done when").
+
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { existsSync, mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { chromium } from "playwright-core";
+import { startProvider } from "./provider.mjs";
+import { SLOW_TEXT, TEXT } from "./scripts.mjs";
+import { startWorker } from "./worker.mjs";
+
+const CANDIDATES = [
+  process.env.CHROME_BIN,
+  "/usr/bin/chromium",
+  "/usr/bin/chromium-browser",
+  "/usr/bin/google-chrome",
+  "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+];
+const browserPath = CANDIDATES.find((path) => path && existsSync(path));
+const built = existsSync(fileURLToPath(new URL("../../web/dist/index.html", import.meta.url)));
+const skip = browserPath === undefined ? "no browser: set CHROME_BIN" : built ? false : "the page is not built: npm run build -w web";
+
+const LIMIT_MS = 15_000;
+let provider;
+let worker;
+let browser;
+let pictures;
+
+before(async () => {
+  if (skip) return;
+  pictures = mkdtempSync(join(tmpdir(), "wakeful-page-"));
+  provider = await startProvider();
+  worker = await startWorker({ vars: provider.vars, assets: true });
+  browser = await chromium.launch({
+    executablePath: browserPath,
+    args: [
+      "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+      "--disable-component-update", "--disable-sync",
+    ],
+  });
+});
+after(async () => {
+  await browser?.close();
+  await worker?.stop();
+  await provider?.stop();
+  if (pictures !== undefined) console.log(`pictures: ${pictures}`);
+});
+
+/** A test with a conversation of its own; `visit()` opens a tab on it. */
+function pageTest(name, body) {
+  test(name, { skip, timeout: 60_000 }, async (t) => {
+    const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, permissions: ["clipboard-read", "clipboard-write"] });
+    t.after(() => context.close());
+    const conversation = `page-${randomUUID().slice(0, 8)}`;
+    const problems = [];
+    const visit = async () => {
+      const page = await context.newPage();
+      page.setDefaultTimeout(LIMIT_MS);
+      page.on("pageerror", (error) => problems.push(String(error)));
+      await page.goto(`${worker.url}/#/c/${encodeURIComponent(conversation)}`);
+      await connected(page);
+      return page;
+    };
+    const picture = (page, label) => page.screenshot({ path: join(pictures, `${name.replace(/\W+/g, "-")}-${label}.png`) });
+    try {
+      await body({ visit, conversation, picture });
+    } catch (error) {
+      for (const [at, page] of context.pages().entries()) await picture(page, `failed-${at}`).catch(() => {});
+      throw error;
+    }
+    assert.deepEqual(problems, [], "no uncaught error on the page");
+  });
+}
+
+const id = (name) => `[data-testid="${name}"]`;
+const connected = (page) => page.locator(`${id("connection")}[data-state="online"]`).first().waitFor({ state: "attached" });
+const messages = (page, role) => page.locator(role ? `${id("message")}[data-role="${role}"]` : id("message"));
+const ready = (page) => page.locator('[data-status="ready"]').first().waitFor({ state: "attached" });
+
+async function send(page, text) {
+  await page.locator(id("composer")).fill(text);
+  await page.locator(id("composer")).press("Enter");
+}
+
+/** Waits until the n-th message of that role shows the text. */
+async function shows(page, role, n, text) {
+  const message = messages(page, role).nth(n);
+  await message.waitFor();
+  await page.waitForFunction(
+    ([element, wanted]) => element.textContent.includes(wanted),
+    [await message.elementHandle(), text],
+    { timeout: LIMIT_MS },
+  );
+}
+
+pageTest("the page greets a newcomer with something to try", async ({ visit, picture }) => {
+  const page = await visit();
+  assert.equal(await messages(page).count(), 0);
+  assert.ok(await page.locator(id("composer")).isEditable());
+  const suggestions = page.locator(id("suggestion"));
+  assert.equal(await suggestions.count(), 3, "three things to try");
+  await picture(page, "welcome");
+  await suggestions.first().click();
+  await messages(page, "user").first().waitFor();
+  await messages(page, "assistant").first().waitFor();
+  await ready(page);
+});
+
+pageTest("a message streams, and a second tab shows the same", async ({ visit, conversation, picture }) => {
+  // wire 74
+  const gate = provider.gate(conversation);
+  const one = await visit();
+  const two = await visit();
+  await send(one, `slow ${conversation}`);
+  gate.open(10);
+  await shows(one, "assistant", 0, "w9");
+  await shows(two, "user", 0, `slow ${conversation}`);
+  await shows(two, "assistant", 0, "w9");
+  await picture(one, "streaming");
+  gate.open();
+  for (const page of [one, two]) {
+    await shows(page, "assistant", 0, SLOW_TEXT.trim());
+    await ready(page);
+    assert.equal(await messages(page).count(), 2);
+  }
+});
+
+pageTest("a reload in mid-answer goes on where it was", async ({ visit, conversation }) => {
+  // wire 97
+  const gate = provider.gate(conversation);
+  const page = await visit();
+  await send(page, `slow ${conversation}`);
+  gate.open(12);
+  await shows(page, "assistant", 0, "w11");
+  await page.reload();
+  await connected(page);
+  await shows(page, "assistant", 0, "w0 w1 w2");
+  await shows(page, "assistant", 0, "w11");
+  gate.open();
+  await shows(page, "assistant", 0, SLOW_TEXT.trim());
+  await ready(page);
+  assert.equal(await messages(page).count(), 2);
+});
+
+pageTest("stop keeps what was said and ends the model call", async ({ visit, conversation }) => {
+  // wire 142, 146
+  const gate = provider.gate(conversation);
+  const page = await visit();
+  await send(page, `slow ${conversation}`);
+  gate.open(8);
+  await shows(page, "assistant", 0, "w7");
+  const call = await provider.call(`slow ${conversation}`);
+  await page.locator(id("stop")).click();
+  await call.closed;
+  assert.ok(call.aborted);
+  await ready(page);
+  await page.reload();
+  await connected(page);
+  await shows(page, "assistant", 0, "w7");
+  assert.ok(!(await messages(page, "assistant").first().textContent()).includes("w9"));
+});
+
+pageTest("regenerate replaces the answer", async ({ visit }) => {
+  // wire 130
+  const page = await visit();
+  await send(page, "text");
+  await shows(page, "assistant", 0, TEXT);
+  await ready(page);
+  const before = await messages(page, "assistant").first().getAttribute("data-message-id");
+  await messages(page, "assistant").first().hover();
+  await messages(page, "assistant").first().locator(id("regenerate")).click();
+  await page.waitForFunction(
+    ([selector, old]) => {
+      const all = document.querySelectorAll(selector);
+      return all.length === 1 && all[0].dataset.messageId !== old;
+    },
+    [`${id("message")}[data-role="assistant"]`, before],
+    { timeout: LIMIT_MS },
+  );
+  await shows(page, "assistant", 0, TEXT);
+  await ready(page);
+  assert.equal(await messages(page).count(), 2);
+});
+
+pageTest("an edited question is answered anew and what followed goes", async ({ visit }) => {
+  // wire 132
+  const page = await visit();
+  for (const [n, word] of ["one", "two"].entries()) {
+    await send(page, `echo ${word}`);
+    await shows(page, "assistant", n, word);
+    await ready(page);
+  }
+  const first = messages(page, "user").first();
+  await first.hover();
+  await first.locator(id("edit")).click();
+  await page.locator(id("edit-input")).fill("echo uno");
+  await page.locator(id("edit-save")).click();
+  await shows(page, "assistant", 0, "uno");
+  await ready(page);
+  assert.equal(await messages(page).count(), 2);
+});
+
+pageTest("a tool call is shown with its input and output", async ({ visit, picture }) => {
+  // wire 103, 104
+  const page = await visit();
+  await send(page, "stool");
+  await shows(page, "assistant", 0, "The tool said");
+  const tool = page.locator(`${id("tool")}[data-tool-name="calculate"]`);
+  assert.equal(await tool.count(), 1);
+  assert.match(await tool.getAttribute("data-state"), /done|output-available/);
+  await picture(page, "tool");
+});
+
+pageTest("an error says what happened and the conversation goes on", async ({ visit, picture }) => {
+  // wire 65
+  const page = await visit();
+  await send(page, "fail0");
+  const error = page.locator(id("error"));
+  await error.waitFor();
+  assert.match(await error.textContent(), /mock says no/);
+  await picture(page, "error");
+  await send(page, "text");
+  await shows(page, "assistant", 0, TEXT);
+  await ready(page);
+});
+
+pageTest("clear empties both tabs", async ({ visit }) => {
+  // wire 147
+  const one = await visit();
+  const two = await visit();
+  await send(one, "text");
+  await shows(two, "assistant", 0, TEXT);
+  await ready(one);
+  await one.locator(id("clear")).click();
+  await one.locator(id("confirm")).click();
+  for (const page of [one, two]) await page.waitForFunction((selector) => document.querySelectorAll(selector).length === 0, id("message"));
+});
+
+pageTest("a second message sent while the first is answered is answered next", async ({ visit, conversation }) => {
+  // wire 138
+  const gate = provider.gate(conversation);
+  const page = await visit();
+  await send(page, `slow ${conversation}`);
+  gate.open(5);
+  await shows(page, "assistant", 0, "w4");
+  await send(page, "echo second");
+  await page.getByText("echo second").waitFor();
+  gate.open();
+  await shows(page, "assistant", 1, "second");
+  await ready(page);
+  assert.equal(await messages(page).count(), 4);
+});
+
+pageTest("after a kill and a restart the conversation is there and goes on", async ({ visit, conversation, picture }) => {
+  // wire 22, 157
+  const gate = provider.gate(conversation);
+  const page = await visit();
+  await send(page, "echo before");
+  await shows(page, "assistant", 0, "before");
+  await ready(page);
+  await send(page, `slow ${conversation}`);
+  gate.open(25);
+  await shows(page, "assistant", 1, "w24");
+  await worker.kill();
+  await page.locator(`${id("connection")}:not([data-state="online"])`).first().waitFor({ state: "attached" });
+  await picture(page, "lost");
+  await worker.restart();
+  // The page comes back by itself, without a reload.
+  await connected(page);
+  await shows(page, "assistant", 0, "before");
+  await shows(page, "assistant", 1, "w0 w1");
+  await ready(page);
+  await send(page, "echo after");
+  await shows(page, "assistant", 2, "after");
+  await page.reload();
+  await connected(page);
+  await shows(page, "assistant", 2, "after");
+  assert.equal(await messages(page).count(), 6);
+});

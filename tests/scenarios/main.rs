@@ -1,0 +1,52 @@
+//! Whole conversations in a simulated world: the production runtime on real SQL, scripted providers, simulated browsers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)] // tests say so by panicking
+
+mod death;
+mod smoke;
+
+use wakeful::{
+    prelude::*,
+    testkit::{Gates, World},
+};
+
+/// An agent with a tool that waits at the gate `tool` if it was given gates.
+#[derive(Clone, Default)]
+pub struct Helper {
+    pub gates: Option<Gates>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Place {
+    city: String,
+}
+
+impl Agent for Helper {
+    fn model(&self, _: &Turn) -> ModelRef {
+        ModelRef::from("openai-compatible/scripted").base_url("https://model.test/v1").api_key("key")
+    }
+
+    fn tools(&self, _: &Turn) -> Tools {
+        let gates = self.gates.clone();
+        Tools::new().with(Tool::server("weather", "Current weather in a city", move |place: Place, _| {
+            let gates = gates.clone();
+            async move {
+                if let Some(gates) = gates {
+                    gates.wait("tool").await;
+                }
+                Ok::<_, ToolError>(format!("Sunny in {}", place.city))
+            }
+        }))
+    }
+}
+
+/// A world whose tools do not wait.
+pub fn world() -> World<Helper> {
+    World::new(Helper::default())
+}
+
+/// Asserts that the object could sleep: no job, no alarm, nothing asked and unanswered.
+#[track_caller]
+pub fn assert_idle(world: &World<Helper>) {
+    assert_eq!((world.jobs(), world.alarm_at()), (0, None), "jobs and alarm of an idle object\n{}", world.story());
+    world.check();
+}
