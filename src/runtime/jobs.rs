@@ -218,7 +218,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         let Answer { status, headers, mut body } = answer;
         let mut decoder = codec::decoder(request, route, Head { status, headers });
         let mut watch = Watch { began, content: None };
-        let mut timer = self.platform.sleep(limits::FIRST_EVENT_MS);
+        let mut timer = self.platform.sleep(limits::NEXT_EVENT_MS);
         let end = loop {
             // One timer at a time, looked at only when it fires: a timer for every read would cost more than the read.
             let read = match select(body.next(), select(&mut timer, pin!(cancel.tripped()))).await {

@@ -1,6 +1,7 @@
 //! Whole conversations in a simulated world: the production runtime on real SQL, scripted providers, simulated browsers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)] // tests say so by panicking
 
+mod chaos;
 mod death;
 mod smoke;
 

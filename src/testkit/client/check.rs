@@ -39,8 +39,8 @@ struct Request {
     next_seq: Option<u64>,
     /// A resume was offered and not yet acknowledged.
     withheld: bool,
-    /// A resume was acknowledged: one more replay and terminal may follow, even if the live terminal crossed the ACK on its way.
-    acked: bool,
+    /// Resumes acknowledged: for each a replay and a terminal may follow, even if the live terminal crossed the ACK on its way.
+    acks: u32,
     continuation: bool,
 }
 
@@ -92,9 +92,9 @@ impl Check {
                 // A complete replay follows, whatever came before; none if the terminal crossed the ACK and another stream runs.
                 let request = self.requests.entry(id).or_default();
                 if !request.ended {
-                    *request = Request { continuation: request.continuation, ..Request::default() };
+                    *request = Request { continuation: request.continuation, acks: request.acks, ..Request::default() };
                 }
-                request.acked = true;
+                request.acks += 1;
             }
             "cf_agent_stream_resume_request" => {
                 if let Some(probe) = frame["probeId"].as_str() {
@@ -140,7 +140,7 @@ impl Check {
                 }
                 // The answer to a probe may cross the ACK of the announcement; the client acknowledges once.
                 let request = self.requests.entry(id).or_default();
-                request.withheld = !request.acked;
+                request.withheld = request.acks == 0;
             }
             "cf_agent_stream_pending" | "cf_agent_stream_resume_none" => {
                 if let Some(probe) = &probe {
@@ -169,8 +169,8 @@ impl Check {
         let replay = frame["replay"] == true;
         let live_chunk = !done && !error && !replay && !body.is_empty();
         let mut request = self.requests.remove(&id).unwrap_or_default();
-        if request.ended && request.acked && (replay || error) {
-            request = Request { continuation: request.continuation, ..Request::default() };
+        if request.ended && request.acks > 0 && (replay || error) {
+            request = Request { continuation: request.continuation, acks: request.acks - 1, ..Request::default() };
         }
         if request.ended {
             self.fail("164", format!("a frame of {id} after its terminal: {frame}"));
