@@ -26,7 +26,7 @@
 //!     }
 //! }
 //!
-//! // In a worker: wakeful::serve!(pub struct ChatAgent for Helper = |_env| Helper);
+//! wakeful::serve!(pub struct ChatAgent for Helper = |_env| Helper);
 //! ```
 //!
 //! Three rings, one direction: [`agent`] is what you write; [`runtime`] drives the [`engine`] over a [`runtime::platform::Platform`];
@@ -77,4 +77,13 @@ pub mod prelude {
         },
         wire::message::UiMessage,
     };
+}
+
+/// The code in the documents runs too.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/testing.md")]
+    struct Testing;
 }

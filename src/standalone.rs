@@ -63,11 +63,8 @@ impl Settings {
 /// A list separated by commas or blanks. Browsers write origins in lower case and without a slash at the end; people do not.
 fn origins(list: Option<String>) -> Origins {
     let Some(list) = list else { return Origins::Unset };
-    let listed: Vec<String> = list
-        .split([',', ' ', '\n', '\t'])
-        .filter(|o| !o.is_empty())
-        .map(|o| o.trim_end_matches('/').to_ascii_lowercase())
-        .collect();
+    let listed: Vec<String> =
+        list.split([',', ' ', '\n', '\t']).filter(|o| !o.is_empty()).map(|o| o.trim_end_matches('/').to_ascii_lowercase()).collect();
     if listed.iter().any(|o| o == "*") { Origins::Any } else { Origins::Listed(listed) }
 }
 
@@ -123,9 +120,15 @@ impl Agent for Assistant {
                 .pure(),
             )
             .with(
-                Tool::server("calculate", "Evaluates an arithmetic expression exactly as written", |input: Expression, _| async move {
-                    calculate::evaluate(&input.expression).map(|result| serde_json::json!({ "result": result })).map_err(ToolError::ToModel)
-                })
+                Tool::server(
+                    "calculate",
+                    "Evaluates an arithmetic expression exactly as written",
+                    |input: Expression, _| async move {
+                        calculate::evaluate(&input.expression)
+                            .map(|result| serde_json::json!({ "result": result }))
+                            .map_err(ToolError::ToModel)
+                    },
+                )
                 .pure(),
             )
     }
@@ -220,7 +223,8 @@ mod tests {
 
     #[test]
     fn the_model_is_provider_and_name_with_address_and_key() {
-        let vars = [("MODEL", "openai-compatible/org/mock-1"), ("MODEL_BASE_URL", "http://127.0.0.1:9911/v1"), ("OPENAI_API_KEY", "o")];
+        let vars =
+            [("MODEL", "openai-compatible/org/mock-1"), ("MODEL_BASE_URL", "http://127.0.0.1:9911/v1"), ("OPENAI_API_KEY", "o")];
         let read = settings(&vars).model;
         assert_eq!((read.provider.as_str(), read.model.as_str()), ("openai-compatible", "org/mock-1"));
         assert_eq!(read.base_url.as_deref(), Some("http://127.0.0.1:9911/v1"));

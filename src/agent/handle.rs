@@ -11,7 +11,7 @@ use crate::{
     engine::input::{Answer, Command, TurnResult},
     error::{Error, Result},
     ids::{CallId, ConnId, Fence, RequestId},
-    runtime::platform::Cancel,
+    runtime::platform::{Cancel, Tripped},
     time::Millis,
     wire::message::UiMessage,
 };
@@ -51,7 +51,7 @@ impl AgentHandle {
     pub async fn save_messages(&self, messages: Vec<UiMessage>) -> Result<TurnResult> {
         self.may_change()?;
         self.may_wait("programmatic")?;
-        self.turn(Command::SaveMessages { messages: values(messages)?, metadata: None }).await
+        self.turn(Command::SaveMessages { messages: values(messages), metadata: None }).await
     }
 
     /// [`save_messages`](Self::save_messages) with metadata for the reply.
@@ -61,7 +61,7 @@ impl AgentHandle {
     pub async fn save_messages_with(&self, messages: Vec<UiMessage>, metadata: Value) -> Result<TurnResult> {
         self.may_change()?;
         self.may_wait("programmatic")?;
-        self.turn(Command::SaveMessages { messages: values(messages)?, metadata: Some(metadata) }).await
+        self.turn(Command::SaveMessages { messages: values(messages), metadata: Some(metadata) }).await
     }
 
     /// Lets the last assistant message go on, in place. Skipped if the conversation does not end in one.
@@ -80,7 +80,7 @@ impl AgentHandle {
     /// A message that is none.
     pub async fn add_messages(&self, messages: Vec<UiMessage>) -> Result<()> {
         self.may_change()?;
-        self.done(Command::AddMessages { messages: values(messages)?, upsert: false }).await
+        self.done(Command::AddMessages { messages: values(messages), upsert: false }).await
     }
 
     /// Appends messages without a turn; messages that exist are replaced.
@@ -89,7 +89,7 @@ impl AgentHandle {
     /// A message that is none.
     pub async fn upsert_messages(&self, messages: Vec<UiMessage>) -> Result<()> {
         self.may_change()?;
-        self.done(Command::AddMessages { messages: values(messages)?, upsert: true }).await
+        self.done(Command::AddMessages { messages: values(messages), upsert: true }).await
     }
 
     /// Forgets the conversation and tells everyone.
@@ -220,8 +220,8 @@ impl AgentHandle {
     }
 }
 
-fn values(messages: Vec<UiMessage>) -> Result<Vec<Value>> {
-    messages.into_iter().map(|m| serde_json::to_value(m).map_err(Error::from)).collect()
+fn values(messages: Vec<UiMessage>) -> Vec<Value> {
+    messages.into_iter().map(UiMessage::into_value).collect()
 }
 
 /// What a running tool may do. Nothing here waits for a turn.
@@ -263,7 +263,7 @@ impl TurnScope {
     }
 
     /// Waits until the turn is stopped.
-    pub fn cancelled(&self) -> impl Future<Output = ()> + use<> {
+    pub fn cancelled(&self) -> Tripped {
         self.cancel.tripped()
     }
 
@@ -309,7 +309,7 @@ impl TurnScope {
     /// # Errors
     /// A message that is none.
     pub async fn add_messages(&self, messages: Vec<UiMessage>) -> Result<()> {
-        self.done(Command::AddMessages { messages: values(messages)?, upsert: false }).await
+        self.done(Command::AddMessages { messages: values(messages), upsert: false }).await
     }
 
     /// The shared state, if it was ever set.

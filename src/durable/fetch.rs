@@ -52,12 +52,14 @@ pub(super) async fn send(env: Env, request: WireRequest, cancel: Cancel) -> Resu
 async fn over_network(url: &str, request: &WireRequest, signal: &AbortSignal) -> Result<Response> {
     let headers = Headers::new();
     for (name, value) in &request.headers {
-        headers.append(name, value).map_err(|e| Error::input(format!("the header `{name}` of a model request is not acceptable: {e}")))?;
+        headers
+            .append(name, value)
+            .map_err(|e| Error::input(format!("the header `{name}` of a model request is not acceptable: {e}")))?;
     }
     let mut init = RequestInit::new();
     init.with_method(Method::Post).with_headers(headers).with_body(Some(JsValue::from_str(&request.body)));
-    let request =
-        Request::new_with_init(url, &init).map_err(|e| Error::input(format!("the model's address `{url}` is not acceptable: {}", text(&e))))?;
+    let request = Request::new_with_init(url, &init)
+        .map_err(|e| Error::input(format!("the model's address `{url}` is not acceptable: {}", text(&e))))?;
     Fetch::Request(request).send_with_signal(signal).await.map_err(|e| Error::platform(text(&e)))
 }
 
@@ -78,7 +80,9 @@ async fn through_binding(env: &Env, model: &str, options: &str, body: &str, sign
     }
     let promise = binding.unchecked_ref::<JsAi>().run(model, &input, &options).map_err(platform)?;
     let answer = JsFuture::from(promise).await.map_err(platform)?;
-    let response = answer.dyn_into::<web_sys::Response>().map_err(|_| Error::platform("the AI binding answered with something that is no response"))?;
+    let response = answer
+        .dyn_into::<web_sys::Response>()
+        .map_err(|_| Error::platform("the AI binding answered with something that is no response"))?;
     Ok(response.into())
 }
 

@@ -43,7 +43,14 @@ impl ObjectPlatform {
         // An object addressed by a unique id has no name; its id is as good and as stable.
         let id = state.id();
         let name = id.name().unwrap_or_else(|| id.to_string());
-        Self { storage: Rc::new(storage()), sql: ObjectSql::new(storage()), sockets: Sockets::new(raw()), env, name, class: class.into() }
+        Self {
+            storage: Rc::new(storage()),
+            sql: ObjectSql::new(storage()),
+            sockets: Sockets::new(raw()),
+            env,
+            name,
+            class: class.into(),
+        }
     }
 }
 

@@ -182,8 +182,8 @@ async fn forward(request: &Request, env: &Env, target: &Target) -> Result<Respon
 
 /// The request without internal headers; the same object where there are none.
 fn cleaned(request: &Request) -> Result<Request> {
-    let lies = |name: &&str| request.headers().has(name).unwrap_or(false);
-    if !INTERNAL_HEADERS.iter().any(|name| lies(name)) {
+    let lies = INTERNAL_HEADERS.iter().any(|name| request.headers().has(name).unwrap_or(false));
+    if !lies {
         // The handle, not a copy: a copy would read the body twice.
         return Ok(Request::from(<web_sys::Request as Clone>::clone(request.inner())));
     }
@@ -250,7 +250,8 @@ fn with_headers(answer: Response, add: &[(String, String)]) -> Result<Response> 
     // A copy: the headers of an answer that came from elsewhere cannot be changed.
     let headers: Headers = answer.headers().clone();
     for (name, value) in add {
-        headers.set(name, value)?;
+        // An answer may vary by more than its origin.
+        if name == "Vary" { headers.append(name, value)? } else { headers.set(name, value)? }
     }
     Ok(answer.with_headers(headers))
 }

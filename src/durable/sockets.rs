@@ -164,7 +164,11 @@ pub(super) fn label(text: &str) -> &str {
 fn attach(socket: &JsSocket, id: &ConnId, meta: &ConnMeta) -> Result<()> {
     let text = serde_json::to_string(&Attachment { id: id.as_str().to_owned(), meta: meta.clone() })?;
     if text.len() > limits::ATTACHMENT {
-        return Err(Error::limit(format!("a socket's attachment is {} bytes, limit {} (limits::ATTACHMENT)", text.len(), limits::ATTACHMENT)));
+        return Err(Error::limit(format!(
+            "a socket's attachment is {} bytes, limit {} (limits::ATTACHMENT)",
+            text.len(),
+            limits::ATTACHMENT
+        )));
     }
     socket.serialize_attachment(&JsString::from(text)).map_err(platform)
 }
@@ -180,7 +184,9 @@ fn check_tags(tags: &[String]) -> Result<()> {
         return Err(Error::limit(format!("a connection has {} tags, limit {}", tags.len(), limits::TAGS - 1)));
     }
     match tags.iter().find(|tag| tag.is_empty() || tag.chars().count() > limits::TAG) {
-        Some(tag) => Err(Error::limit(format!("a connection tag has {} characters, it may have 1 to {}", tag.chars().count(), limits::TAG))),
+        Some(tag) => {
+            Err(Error::limit(format!("a connection tag has {} characters, it may have 1 to {}", tag.chars().count(), limits::TAG)))
+        }
         None => Ok(()),
     }
 }

@@ -118,7 +118,7 @@ impl Engine {
             Admit { request_id: id, kind, trigger: "ws-chat", anchor, body: custom, metadata: None, origin_ids },
         )?;
         if kind == Kind::Extend {
-            self.extended_by.insert(turn, conn.clone());
+            self.extended_by.push((turn, conn.clone()));
         }
         Ok(())
     }
@@ -140,7 +140,7 @@ impl Engine {
             Err(refused) => return Ok(Err(refused)),
         };
         let ids: Vec<&str> = messages.iter().map(|m| m.id.as_str()).collect();
-        if let Some(known) = messages::heads(cx.db, &ids)?.keys().next() {
+        if let Some(known) = messages::heads(cx.db, &ids)?.ids().next() {
             return Ok(Err(Error::input(format!("a message with the id {known} is stored already: use add_messages to change it"))));
         }
         self.append(cx, messages.iter().map(Taken::whole).collect())?;
@@ -191,7 +191,7 @@ impl Engine {
         };
         let ids: Vec<&str> = messages.iter().map(|m| m.id.as_str()).collect();
         let known = messages::heads(cx.db, &ids)?;
-        let (old, new): (Vec<_>, Vec<_>) = messages.into_iter().partition(|m| known.contains_key(&m.id));
+        let (old, new): (Vec<_>, Vec<_>) = messages.into_iter().partition(|m| known.get(&m.id).is_some());
         if upsert {
             for message in &old {
                 messages::replace(cx.db, &message.id, &message.json(), &sanitise::content_hash(message))?;
@@ -304,7 +304,7 @@ impl Engine {
 
     fn wait_for(&mut self, turn: TurnId, reply: Option<ReplyTo>) {
         if let Some(to) = reply {
-            self.waiters.insert(turn, to);
+            self.waiters.push((turn, to));
         }
     }
 

@@ -73,6 +73,10 @@ impl Engine {
         self.notice = Some(notice);
         // Also where nothing was on disk: what was shown and lost must not stay on a screen.
         self.tell_transcript(cx)?;
+        if stored {
+            // Tabs that streamed it protect their own copy, which may be a few words ahead of the disk (O5).
+            cx.send(self.clients.all(), wire::message_updated(&message.json()));
+        }
         // Sockets that outlived the object still show the turn as running (wire X7).
         cx.send(self.clients.all(), wire::terminal(&terminal));
         self.remember_ending(terminal);

@@ -1,7 +1,5 @@
 //! Sockets: who is connected, what each is owed, and the frames that change no turn (wire §2.2–2.6, §2.15).
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use super::{
@@ -30,6 +28,7 @@ enum Waiting {
 }
 
 struct Client {
+    conn: ConnId,
     meta: ConnMeta,
     waiting: Waiting,
     calls: usize,
@@ -37,71 +36,82 @@ struct Client {
 
 /// The connected sockets. Not rows: a client that lost its object probes again.
 #[derive(Default)]
-pub(super) struct Clients(BTreeMap<ConnId, Client>);
+pub(super) struct Clients(Vec<Client>);
 
 impl Clients {
     pub(super) fn add(&mut self, conn: ConnId, meta: ConnMeta) {
-        self.0.insert(conn, Client { meta, waiting: Waiting::No, calls: 0 });
+        self.remove(&conn);
+        self.0.push(Client { conn, meta, waiting: Waiting::No, calls: 0 });
+    }
+
+    fn remove(&mut self, conn: &ConnId) {
+        self.0.retain(|c| c.conn != *conn);
+    }
+
+    fn get(&self, conn: &ConnId) -> Option<&Client> {
+        self.0.iter().find(|c| c.conn == *conn)
+    }
+
+    fn get_mut(&mut self, conn: &ConnId) -> Option<&mut Client> {
+        self.0.iter_mut().find(|c| c.conn == *conn)
+    }
+
+    fn those(&self, which: impl Fn(&Client) -> bool) -> Vec<ConnId> {
+        self.0.iter().filter(|c| which(c)).map(|c| c.conn.clone()).collect()
     }
 
     /// Every socket.
     pub(super) fn all(&self) -> Vec<ConnId> {
-        self.0.keys().cloned().collect()
+        self.those(|_| true)
     }
 
     /// Every socket but one.
     pub(super) fn others(&self, not: &ConnId) -> Vec<ConnId> {
-        self.0.keys().filter(|conn| *conn != not).cloned().collect()
+        self.those(|c| c.conn != *not)
     }
 
     /// Those that get live response frames.
     pub(super) fn live(&self) -> Vec<ConnId> {
-        self.0.iter().filter(|(_, c)| c.waiting != Waiting::Offered).map(|(conn, _)| conn.clone()).collect()
+        self.those(|c| c.waiting != Waiting::Offered)
     }
 
     fn protocol(&self, not: Option<&ConnId>) -> Vec<ConnId> {
-        self.0.iter().filter(|(conn, c)| !c.meta.no_protocol && Some(*conn) != not).map(|(conn, _)| conn.clone()).collect()
+        self.those(|c| !c.meta.no_protocol && Some(&c.conn) != not)
     }
 
     pub(super) fn is_connected(&self, conn: &ConnId) -> bool {
-        self.0.contains_key(conn)
+        self.get(conn).is_some()
     }
 
     pub(super) fn is_readonly(&self, conn: &ConnId) -> bool {
-        self.0.get(conn).is_some_and(|c| c.meta.readonly)
+        self.get(conn).is_some_and(|c| c.meta.readonly)
     }
 
     fn wait(&mut self, conn: &ConnId, waiting: Waiting) {
-        if let Some(client) = self.0.get_mut(conn) {
+        if let Some(client) = self.get_mut(conn) {
             client.waiting = waiting;
         }
     }
 
     /// A stream starts: the parked ones are to be offered it.
     pub(super) fn offer_parked(&mut self) -> Vec<ConnId> {
-        let parked = self.0.iter_mut().filter(|(_, c)| c.waiting == Waiting::Parked);
-        parked
-            .map(|(conn, c)| {
-                c.waiting = Waiting::Offered;
-                conn.clone()
-            })
-            .collect()
+        self.end_parking(Waiting::Offered)
     }
 
     /// The stream ends: whoever has not taken it up gets its last frames all the same.
     pub(super) fn forget_offers(&mut self) {
-        self.0.values_mut().filter(|c| c.waiting == Waiting::Offered).for_each(|c| c.waiting = Waiting::No);
+        self.0.iter_mut().filter(|c| c.waiting == Waiting::Offered).for_each(|c| c.waiting = Waiting::No);
     }
 
     /// Nothing will stream: the parked ones are to be told.
     pub(super) fn release_parked(&mut self) -> Vec<ConnId> {
-        let parked = self.0.iter_mut().filter(|(_, c)| c.waiting == Waiting::Parked);
+        self.end_parking(Waiting::No)
+    }
+
+    fn end_parking(&mut self, next: Waiting) -> Vec<ConnId> {
+        let parked = self.those(|c| c.waiting == Waiting::Parked);
+        self.0.iter_mut().filter(|c| c.waiting == Waiting::Parked).for_each(|c| c.waiting = next);
         parked
-            .map(|(conn, c)| {
-                c.waiting = Waiting::No;
-                conn.clone()
-            })
-            .collect()
     }
 }
 
@@ -138,7 +148,7 @@ impl Engine {
     }
 
     pub(super) fn disconnected(&mut self, conn: &ConnId) {
-        self.clients.0.remove(conn);
+        self.clients.remove(conn);
     }
 
     /// A text frame.
@@ -235,7 +245,9 @@ impl Engine {
                     cx.send_one(conn, wire::chunk(id, chunk, Some(seq), continuation, true));
                 }
                 cx.send_one(conn, wire::replay_complete(id, continuation));
-                running.resumed.insert(conn.clone());
+                if !running.resumed.contains(conn) {
+                    running.resumed.push(conn.clone());
+                }
                 self.clients.wait(conn, Waiting::No);
                 return Ok(());
             } else {
@@ -300,7 +312,7 @@ impl Engine {
     }
 
     fn rpc(&mut self, cx: &mut Cx<'_>, conn: &ConnId, id: String, method: String, args: Vec<Value>) {
-        let Some(client) = self.clients.0.get_mut(conn) else { return };
+        let Some(client) = self.clients.get_mut(conn) else { return };
         if client.calls >= limits::RPC_IN_FLIGHT {
             let error = format!("{} calls are unanswered on this connection, limit {}", client.calls, limits::RPC_IN_FLIGHT);
             cx.send_one(conn, wire::rpc_error(&id, &error));
@@ -312,7 +324,7 @@ impl Engine {
     }
 
     pub(super) fn rpc_reply(&mut self, cx: &mut Cx<'_>, conn: &ConnId, reply: RpcReply) {
-        let Some(client) = self.clients.0.get_mut(conn) else { return };
+        let Some(client) = self.clients.get_mut(conn) else { return };
         let frame = match reply.body {
             RpcBody::Chunk(value) => wire::rpc_chunk(&reply.id, &value),
             RpcBody::Done(value) => {

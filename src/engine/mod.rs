@@ -20,7 +20,7 @@ pub mod schema;
 mod stream;
 mod turn;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use config::Config;
 use events::Event;
@@ -68,9 +68,9 @@ pub struct Engine {
     /// The last endings, for a late ACK.
     ended: VecDeque<Terminal>,
     /// Who posted a transcript that ends in the message a turn extends: its view needs healing (O5).
-    extended_by: BTreeMap<TurnId, ConnId>,
+    extended_by: Vec<(TurnId, ConnId)>,
     /// Who waits for a turn inside this incarnation.
-    waiters: BTreeMap<TurnId, ReplyTo>,
+    waiters: Vec<(TurnId, ReplyTo)>,
     /// Owed response hooks; the first one is running if `hook_runs`.
     hooks: VecDeque<turn::OwedHook>,
     hook_runs: bool,
@@ -115,8 +115,8 @@ impl Engine {
             last_seq,
             notice: streams::notice(db)?,
             ended: VecDeque::new(),
-            extended_by: BTreeMap::new(),
-            waiters: BTreeMap::new(),
+            extended_by: Vec::new(),
+            waiters: Vec::new(),
             hooks: VecDeque::new(),
             hook_runs: false,
             last_body: meta::get(db, meta::LAST_BODY)?,
@@ -259,4 +259,10 @@ impl Engine {
         cx.emit(Event::new("chat:clear").with("generation", self.generation));
         Ok(())
     }
+}
+
+/// Takes the entry of a turn out of a short list.
+fn take<T>(list: &mut Vec<(TurnId, T)>, turn: &TurnId) -> Option<T> {
+    let at = list.iter().position(|(id, _)| id == turn)?;
+    Some(list.swap_remove(at).1)
 }

@@ -1,6 +1,6 @@
 //! The life of a turn: start, steps, end (`recovery.md` §6.5). One transaction ends it: message, log, attempt, turn, owed hook.
 
-use std::{collections::BTreeSet, rc::Rc};
+use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,6 +13,7 @@ use super::{
     input::{Answer, Failure, JobEvent, Prepared, TurnResult, TurnStatus},
     outcome::{ChatResponse, Cx, Effect, TurnInfo},
     stream::Stream,
+    take,
 };
 use crate::{
     error::{Error, Result},
@@ -69,7 +70,7 @@ pub(super) struct Running {
     /// Whether a client saw something of the current model call.
     pub(super) shown: bool,
     /// Sockets that took this stream up by a replay: their view needs healing at the end (O5).
-    pub(super) resumed: BTreeSet<ConnId>,
+    pub(super) resumed: Vec<ConnId>,
     pub(super) reason: FinishReason,
     pub(super) usage: Usage,
     pub(super) started_at: Millis,
@@ -188,7 +189,7 @@ impl Engine {
             calls: Vec::new(),
             retries: 0,
             shown: false,
-            resumed: BTreeSet::new(),
+            resumed: Vec::new(),
             reason: FinishReason::Stop,
             usage: Usage::default(),
             started_at: cx.now,
@@ -426,16 +427,16 @@ impl Engine {
         }
 
         self.clients.forget_offers();
-        let originator = self.extended_by.remove(&turn.id);
+        let poster = take(&mut self.extended_by, &turn.id);
         if stream.started {
             self.tell_transcript(cx)?;
         }
         if stored {
-            let mut heal: BTreeSet<ConnId> = running.resumed;
-            heal.extend(originator);
+            let mut heal = running.resumed;
+            heal.extend(poster.filter(|conn| !heal.contains(conn)));
             heal.retain(|conn| self.clients.is_connected(conn));
             if !heal.is_empty() {
-                cx.send(heal.into_iter().collect(), wire::message_updated(&message.json()));
+                cx.send(heal, wire::message_updated(&message.json()));
             }
         }
         cx.send(self.clients.all(), wire::terminal(&terminal));
@@ -472,7 +473,12 @@ impl Engine {
     /// A queued turn that was stopped before its slot: no model call, its messages stay.
     fn end_unstarted(&mut self, cx: &mut Cx<'_>, turn: &Turn) -> Result<()> {
         turns::finish(cx.db, &turn.id, "aborted", Some("cancelled before its slot"), cx.now)?;
-        self.extended_by.remove(&turn.id);
+        take(&mut self.extended_by, &turn.id);
+        if self.queue.is_empty() {
+            // A tab keeps an answer of its own below the messages that came after its question until the next transcript (wire
+            // §2.11), and no turn is left to send one.
+            self.tell_transcript(cx)?;
+        }
         self.close_request(cx, turn, Ending::Aborted);
         self.answer_waiter(cx, turn, TurnStatus::Aborted, None, None, false);
         if self.queue.is_empty() {
@@ -613,12 +619,12 @@ impl Engine {
         message: Option<UiMessage>,
         continuation: bool,
     ) {
-        let Some(to) = self.waiters.remove(&turn.id) else { return };
+        let Some(to) = take(&mut self.waiters, &turn.id) else { return };
         let result = TurnResult {
             request_id: turn.request_id.to_string(),
             status,
             error,
-            message: message.and_then(|m| serde_json::to_value(m).ok()),
+            message: message.map(UiMessage::into_value),
             continuation,
         };
         cx.push(Effect::Reply(to, Ok(Answer::Turn(result))));

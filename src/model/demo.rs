@@ -5,7 +5,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{AssistantPart, Finish, FinishReason, ModelEvent, ModelRequest, Msg, ToolChoice, ToolOutput, ToolResult, ToolSpec, UserPart};
+use super::{
+    AssistantPart, Finish, FinishReason, ModelEvent, ModelRequest, Msg, ToolChoice, ToolOutput, ToolResult, ToolSpec, UserPart,
+};
 
 /// Milliseconds from word to word: about as fast as one reads.
 const WORD_MS: u32 = 25;
@@ -482,7 +484,10 @@ mod tests {
             messages: messages.into_iter().map(Rc::new).collect(),
             tools: Rc::new([
                 spec("current_time", json!({"type": "object", "properties": {}})),
-                spec("calculate", json!({"type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]})),
+                spec(
+                    "calculate",
+                    json!({"type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]}),
+                ),
                 spec(
                     "get_weather",
                     json!({"type": "object", "required": ["city", "days", "unit"], "properties": {
@@ -615,7 +620,9 @@ mod tests {
 
     #[test]
     fn blocks_do_not_overlap_and_the_same_request_gives_the_same_answer() {
-        for words in ["", "think about x", "calculate 1+1", "talk slowly for 3 seconds", "show me markdown", "use the tool get_weather"] {
+        for words in
+            ["", "think about x", "calculate 1+1", "talk slowly for 3 seconds", "show me markdown", "use the tool get_weather"]
+        {
             let request = request(says(words));
             let script = script(&request);
             assert_eq!(script, super::script(&request), "{words}");

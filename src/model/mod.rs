@@ -495,11 +495,11 @@ pub struct ModelError {
     /// The provider's id of the request.
     pub request_id: Option<String>,
     /// The body as it came, for the log only, at most [`crate::limits::ERROR_RAW`] bytes.
-    pub raw: String,
+    pub raw: Box<str>,
     /// Whether silent retries are out of the question (`x-should-retry: false`, or a watchdog of ours).
     pub no_retry: bool,
     /// What an overflow said of itself.
-    pub numbers: Numbers,
+    pub numbers: Option<Box<Numbers>>,
 }
 
 /// The tokens an overflow names (`providers.md` §13.3).
@@ -527,9 +527,9 @@ impl ModelError {
             message: message.into(),
             retry_after_ms: None,
             request_id: None,
-            raw: String::new(),
+            raw: Box::default(),
             no_retry: false,
-            numbers: Numbers::default(),
+            numbers: None,
         }
     }
 }

@@ -3,8 +3,9 @@
 //! A server nobody knows gets the first row, which sends only what every server takes.
 
 use super::{
-    ModelError, ModelErrorClass, ModelRef,
+    ModelError, ModelErrorClass,
     ModelErrorClass::{Auth as AuthError, InvalidRequest, NotFound, Overloaded, Quota, RateLimit, Transient},
+    ModelRef,
     OverflowKind::{Bytes, Input},
 };
 use crate::limits::REQUEST_BODY;
@@ -216,22 +217,11 @@ const WORKERS_AI_CODES: &[(&str, ModelErrorClass)] = &[
     ("3040", Overloaded),
 ];
 
-const ZAI_CODES: &[(&str, ModelErrorClass)] = &[
-    ("1113", Quota),
-    ("1261", ModelErrorClass::Overflow(Input)),
-    ("1302", RateLimit),
-    ("1305", Overloaded),
-    ("1308", Quota),
-];
+const ZAI_CODES: &[(&str, ModelErrorClass)] =
+    &[("1113", Quota), ("1261", ModelErrorClass::Overflow(Input)), ("1302", RateLimit), ("1305", Overloaded), ("1308", Quota)];
 
-const MINIMAX_CODES: &[(&str, ModelErrorClass)] = &[
-    ("1000", Transient),
-    ("1001", Transient),
-    ("1002", RateLimit),
-    ("1004", AuthError),
-    ("1008", Quota),
-    ("1039", RateLimit),
-];
+const MINIMAX_CODES: &[(&str, ModelErrorClass)] =
+    &[("1000", Transient), ("1001", Transient), ("1002", RateLimit), ("1004", AuthError), ("1008", Quota), ("1039", RateLimit)];
 
 /// Bytes of a request that Workers AI and the gateway take.
 const WORKERS_AI_CAP: usize = 25 * 1024 * 1024;
@@ -296,14 +286,7 @@ static SERVERS: &[Profile] = &[
         auth: Auth::ApiKey,
         ..OPENAI
     },
-    Profile {
-        id: "ollama",
-        base: "http://127.0.0.1:11434/v1",
-        known_by: ":11434",
-        keyless: true,
-        namespace: "ollama",
-        ..PLAIN
-    },
+    Profile { id: "ollama", base: "http://127.0.0.1:11434/v1", known_by: ":11434", keyless: true, namespace: "ollama", ..PLAIN },
     Profile {
         id: "vllm",
         base: "http://127.0.0.1:8000/v1",
@@ -382,13 +365,7 @@ static SERVERS: &[Profile] = &[
         assistant_between: true,
         ..PLAIN
     },
-    Profile {
-        id: "together",
-        base: "https://api.together.xyz/v1",
-        known_by: "api.together.",
-        namespace: "together",
-        ..PLAIN
-    },
+    Profile { id: "together", base: "https://api.together.xyz/v1", known_by: "api.together.", namespace: "together", ..PLAIN },
     Profile {
         id: "xai",
         base: "https://api.x.ai/v1",
@@ -466,13 +443,7 @@ static SERVERS: &[Profile] = &[
         namespace: "huggingface",
         ..PLAIN
     },
-    Profile {
-        id: "vercel",
-        base: "https://ai-gateway.vercel.sh/v1",
-        known_by: "ai-gateway.vercel.sh",
-        namespace: "vercel",
-        ..PLAIN
-    },
+    Profile { id: "vercel", base: "https://ai-gateway.vercel.sh/v1", known_by: "ai-gateway.vercel.sh", namespace: "vercel", ..PLAIN },
     Profile {
         id: "nvidia",
         base: "https://integrate.api.nvidia.com/v1",
@@ -513,10 +484,7 @@ static FAMILIES: &[(&str, Profile)] = &[
     ("@cf/openai/", Profile { control: Control::Effort, leaks_calls: true, ..WORKERS_AI }),
     ("@cf/moonshotai/", Profile { control: Control::Effort, ..WORKERS_AI }),
     ("@cf/zai-org/glm-4.7-flash", Profile { required: Required::Named, ..WORKERS_AI }),
-    (
-        "@cf/mistralai/",
-        Profile { control: Control::None, call_ids: CallIds::Nine, assistant_between: true, ..WORKERS_AI },
-    ),
+    ("@cf/mistralai/", Profile { control: Control::None, call_ids: CallIds::Nine, assistant_between: true, ..WORKERS_AI }),
     ("@cf/google/", Profile { echo_suffix: "-external", ..WORKERS_AI }),
     ("@cf/nvidia/nemotron-", Profile { mislabels_text: true, ..WORKERS_AI }),
     ("@hf/", Profile { result_names: true, replay: Replay::None, control: Control::None, ..WORKERS_AI }),
@@ -723,7 +691,8 @@ mod tests {
         assert_eq!(profile("anthropic/claude-sonnet").cap_field, "max_completion_tokens");
         assert_eq!(route(&"demo".into()).unwrap(), Route::Demo);
         // Over REST the same rows count.
-        let rest = http(ModelRef::from("workers-ai/@cf/google/gemma").base_url("https://api.cloudflare.com/client/v4/accounts/a/ai/v1"));
+        let rest =
+            http(ModelRef::from("workers-ai/@cf/google/gemma").base_url("https://api.cloudflare.com/client/v4/accounts/a/ai/v1"));
         assert_eq!(rest.profile.echo_suffix, "-external");
     }
 

@@ -139,7 +139,10 @@ impl Sse {
 mod tests {
     use super::*;
 
-    fn events(pieces: &[&[u8]]) -> Result<Vec<(String, String)>, TooLarge> {
+    /// Name and data of an event.
+    type Pair = (String, String);
+
+    fn events(pieces: &[&[u8]]) -> Result<Vec<Pair>, TooLarge> {
         let mut sse = Sse::default();
         let mut all = Vec::new();
         let mut sink = |e: SseEvent<'_>| {
@@ -153,14 +156,14 @@ mod tests {
         Ok(all)
     }
 
-    fn pair(name: &str, data: &str) -> (String, String) {
+    fn pair(name: &str, data: &str) -> Pair {
         (name.into(), data.into())
     }
 
     // providers §10.1, field Q-07
     #[test]
     fn lines_are_read_as_servers_write_them() {
-        let table: [(&str, &[u8], Vec<(String, String)>); 12] = [
+        let table: [(&str, &[u8], Vec<Pair>); 12] = [
             ("plain", b"data: a\n\ndata: b\n\n", vec![pair("", "a"), pair("", "b")]),
             ("no space", b"data:{\"a\":1}\n\n", vec![pair("", "{\"a\":1}")]),
             ("only one space is removed", b"data:  a\n\n", vec![pair("", " a")]),

@@ -163,7 +163,9 @@ fn start_block(step: &mut Step, mut block: Map<String, Value>, index: Value, out
             let mut function = Map::new();
             function.insert("name".into(), text("name").into());
             // The input is here when it does not come in pieces.
-            if let Some(input @ Value::Object(_)) = block.remove("input").filter(|input| input.as_object().is_some_and(|o| !o.is_empty())) {
+            if let Some(input @ Value::Object(_)) =
+                block.remove("input").filter(|input| input.as_object().is_some_and(|o| !o.is_empty()))
+            {
                 function.insert("arguments".into(), input);
             }
             entry.insert("function".into(), Value::Object(function));

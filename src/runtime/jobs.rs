@@ -85,6 +85,13 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         }
     }
 
+    /// Runs a hook of the application that nobody waits for. One that takes too long is dropped where it stands (decision 44).
+    pub(super) async fn bounded(&self, name: &'static str, conn: Option<&ConnId>, hook: impl Future<Output = ()>) {
+        if self.within(self.agent.config().hook_deadline_ms, hook).await.is_none() {
+            self.observe(&Event::new("hook:timeout").with("hook", name).with("connection", conn.map(|conn| conn.as_str())));
+        }
+    }
+
     /// Asks the agent how a turn is to run.
     pub(super) fn prepare(self: &Rc<Self>, fence: Fence, turn: Turn) {
         let turn = Rc::new(turn);
@@ -153,7 +160,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             // A stopped turn must not keep the object awake for its timers; only the grace of its tools outlives the stop.
             match cancelled.filter(|_| !matches!(event, JobEvent::GraceOver)) {
                 Some(cancel) => {
-                    if let Either::Right(_) = select(sleep, pin!(cancel.tripped())).await {
+                    if let Either::Right(_) = select(sleep, cancel.tripped()).await {
                         return;
                     }
                 }
@@ -186,7 +193,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         let script = demo::script(request);
         for (delay, event) in script.events {
             if delay > 0 {
-                select(self.platform.sleep(delay), pin!(cancel.tripped())).await;
+                select(self.platform.sleep(delay), cancel.tripped()).await;
             }
             if cancel.is_tripped() {
                 return Err(ModelError::new(ModelErrorClass::Aborted, "stopped"));
@@ -219,9 +226,10 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         let mut decoder = codec::decoder(request, route, Head { status, headers });
         let mut watch = Watch { began, content: None };
         let mut timer = self.platform.sleep(limits::NEXT_EVENT_MS);
+        let mut stopped = cancel.tripped();
         let end = loop {
             // One timer at a time, looked at only when it fires: a timer for every read would cost more than the read.
-            let read = match select(body.next(), select(&mut timer, pin!(cancel.tripped()))).await {
+            let read = match select(body.next(), select(&mut timer, &mut stopped)).await {
                 Either::Left((read, _)) => read,
                 Either::Right((Either::Right(_), _)) => break End::Aborted,
                 Either::Right((Either::Left(_), _)) => match watch.left(self.platform.now()) {
@@ -264,7 +272,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     }
 
     async fn wait<T>(&self, future: impl Future<Output = T>, ms: u32, cancel: &Cancel) -> Waited<T> {
-        match select(pin!(future), select(self.platform.sleep(ms), pin!(cancel.tripped()))).await {
+        match select(pin!(future), select(self.platform.sleep(ms), cancel.tripped())).await {
             Either::Left((ready, _)) => Waited::Ready(ready),
             Either::Right((Either::Left(_), _)) => Waited::Expired,
             Either::Right((Either::Right(_), _)) => Waited::Cancelled,

@@ -10,7 +10,7 @@ pub mod router;
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     rc::Rc,
 };
 
@@ -68,7 +68,7 @@ pub struct Runtime<A: Agent, P: Platform> {
     draining: Cell<bool>,
     /// Storage belongs to another incarnation now: nothing is stepped any more.
     over: Cell<bool>,
-    replies: RefCell<BTreeMap<ReplyTo, oneshot::Sender<Result<Answer>>>>,
+    replies: RefCell<Vec<(ReplyTo, oneshot::Sender<Result<Answer>>)>>,
     next_reply: Cell<u64>,
     active: RefCell<Option<ActiveTurn>>,
     /// The turn whose code is being polled (`turns-and-tools.md` §2.2).
@@ -86,7 +86,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             inbox: RefCell::new(VecDeque::new()),
             draining: Cell::new(false),
             over: Cell::new(false),
-            replies: RefCell::new(BTreeMap::new()),
+            replies: RefCell::new(Vec::new()),
             next_reply: Cell::new(0),
             active: RefCell::new(None),
             inside: Cell::new(None),
@@ -210,9 +210,10 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             Effect::Cancel(fence) => self.cancel(&fence),
             Effect::Timer(fence, event, ms) => self.timer(fence, event, ms),
             Effect::Reply(to, answer) => {
-                if let Some(waiter) = self.replies.borrow_mut().remove(&to) {
+                let mut replies = self.replies.borrow_mut();
+                if let Some(at) = replies.iter().position(|(waits, _)| *waits == to) {
                     // A caller that no longer waits loses nothing but the answer.
-                    let _ = waiter.send(answer);
+                    let _ = replies.swap_remove(at).1.send(answer);
                 }
             }
             Effect::ValidateState(conn, state) => {
@@ -264,7 +265,10 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     pub fn opened(self: &Rc<Self>, conn: ConnId, meta: ConnMeta) {
         self.post(Input::Connected(conn.clone(), meta));
         let this = self.clone();
-        self.platform.spawn(Box::pin(async move { this.agent.on_connect(&this.handle(), &conn).await }));
+        self.platform.spawn(Box::pin(async move {
+            let handle = this.handle();
+            this.bounded("on_connect", Some(&conn), this.agent.on_connect(&handle, &conn)).await;
+        }));
     }
 
     /// A text frame arrived.
@@ -281,7 +285,10 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     pub fn closed(self: &Rc<Self>, conn: &ConnId, code: u16, reason: &str, _clean: bool) {
         self.post(Input::Disconnected(conn.clone()));
         let (this, conn, reason) = (self.clone(), conn.clone(), reason.to_string());
-        self.platform.spawn(Box::pin(async move { this.agent.on_close(&this.handle(), &conn, code, &reason).await }));
+        self.platform.spawn(Box::pin(async move {
+            let handle = this.handle();
+            this.bounded("on_close", Some(&conn), this.agent.on_close(&handle, &conn, code, &reason)).await;
+        }));
     }
 
     /// The alarm fired.
@@ -291,12 +298,18 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
 
     fn message(self: &Rc<Self>, conn: ConnId, message: Message) {
         let this = self.clone();
-        self.platform.spawn(Box::pin(async move { this.agent.on_message(&this.handle(), &conn, &message).await }));
+        self.platform.spawn(Box::pin(async move {
+            let handle = this.handle();
+            this.bounded("on_message", Some(&conn), this.agent.on_message(&handle, &conn, &message)).await;
+        }));
     }
 
     fn state_changed(self: &Rc<Self>, state: serde_json::Value, by: Option<ConnId>) {
         let this = self.clone();
-        self.platform.spawn(Box::pin(async move { this.agent.on_state_changed(&this.handle(), &state, by.as_ref()).await }));
+        self.platform.spawn(Box::pin(async move {
+            let handle = this.handle();
+            this.bounded("on_state_changed", by.as_ref(), this.agent.on_state_changed(&handle, &state, by.as_ref())).await;
+        }));
     }
 }
 
@@ -340,7 +353,7 @@ impl<A: Agent, P: Platform> Mailbox for Runtime<A, P> {
         }
         let to = ReplyTo(self.next_reply.get());
         self.next_reply.set(to.0 + 1);
-        self.replies.borrow_mut().insert(to, sender);
+        self.replies.borrow_mut().push((to, sender));
         self.post(Input::Command(command, Some(to)));
         receiver
     }

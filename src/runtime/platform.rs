@@ -1,6 +1,11 @@
 //! What the runtime needs from the world: storage, a clock, sockets, the network. The Durable Object and the simulator implement it.
 
-use std::{cell::{Cell, RefCell}, collections::BTreeMap, future::poll_fn, pin::Pin, rc::Rc, task::{Poll, Waker}};
+use std::{
+    cell::{Cell, RefCell},
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, Waker},
+};
 
 use futures_util::{future::LocalBoxFuture, stream::Stream};
 
@@ -87,7 +92,7 @@ pub struct Cancel(Rc<CancelState>);
 #[derive(Default)]
 struct CancelState {
     tripped: Cell<bool>,
-    wakers: RefCell<BTreeMap<u64, Waker>>,
+    wakers: RefCell<Vec<(u64, Waker)>>,
     next: Cell<u64>,
 }
 
@@ -101,7 +106,7 @@ impl Cancel {
     pub fn trip(&self) {
         self.0.tripped.set(true);
         let wakers = std::mem::take(&mut *self.0.wakers.borrow_mut());
-        wakers.into_values().for_each(Waker::wake);
+        wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
     /// Whether it is tripped.
@@ -110,17 +115,38 @@ impl Cancel {
     }
 
     /// Waits until it is tripped.
-    pub fn tripped(&self) -> impl Future<Output = ()> + 'static + use<> {
-        let state = self.0.clone();
-        let key = state.next.get();
-        state.next.set(key + 1);
-        poll_fn(move |cx| {
-            if state.tripped.get() {
-                return Poll::Ready(());
-            }
-            state.wakers.borrow_mut().insert(key, cx.waker().clone());
-            Poll::Pending
-        })
+    pub fn tripped(&self) -> Tripped {
+        let key = self.0.next.get();
+        self.0.next.set(key + 1);
+        Tripped { state: self.0.clone(), key }
+    }
+}
+
+/// Waits until a switch is tripped. Dropped, it leaves nothing behind: a stream makes one for every read.
+pub struct Tripped {
+    state: Rc<CancelState>,
+    key: u64,
+}
+
+impl Future for Tripped {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.state.tripped.get() {
+            return Poll::Ready(());
+        }
+        let mut wakers = self.state.wakers.borrow_mut();
+        match wakers.iter_mut().find(|(waits, _)| *waits == self.key) {
+            Some((_, waker)) => waker.clone_from(cx.waker()),
+            None => wakers.push((self.key, cx.waker().clone())),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Tripped {
+    fn drop(&mut self) {
+        self.state.wakers.borrow_mut().retain(|(waits, _)| *waits != self.key);
     }
 }
 

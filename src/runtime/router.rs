@@ -44,9 +44,11 @@ pub fn route_path<'a, B: AsRef<str>>(path: &'a str, prefix: &str, bindings: &'a 
 /// Whether an object may have this name (decision 46): 1 to [`limits::NAME`] bytes, no control characters, neither as they are
 /// nor percent-encoded.
 pub fn is_name(segment: &str) -> bool {
-    let encoded_control = segment.split('%').skip(1).filter_map(|after| after.get(..2)).any(|hex| {
-        u8::from_str_radix(hex, 16).is_ok_and(|byte| byte.is_ascii_control())
-    });
+    let encoded_control = segment
+        .split('%')
+        .skip(1)
+        .filter_map(|after| after.get(..2))
+        .any(|hex| u8::from_str_radix(hex, 16).is_ok_and(|byte| byte.is_ascii_control()));
     (1..=limits::NAME).contains(&segment.len()) && !segment.chars().any(char::is_control) && !encoded_control
 }
 
@@ -145,19 +147,19 @@ mod tests {
     #[test]
     fn paths_find_their_object() {
         let table = [
-            ("/agents/chat-agent", Routed::NotOurs),                                         // wire 1
-            ("/other/chat-agent/x", Routed::NotOurs),                                        // wire 2
+            ("/agents/chat-agent", Routed::NotOurs),  // wire 1
+            ("/other/chat-agent/x", Routed::NotOurs), // wire 2
             ("/", Routed::NotOurs),
             ("", Routed::NotOurs),
             ("/agents", Routed::NotOurs),
-            ("/agents/nope/x", Routed::Invalid),                                             // wire 3
-            ("/agents/ChatAgent/x", Routed::Invalid),                                        // wire 9
-            ("/agents/CHAT_AGENT/x", Routed::Invalid),                                       // wire 9
-            ("/agents/chat-room/x", object("CHAT_ROOM", "x")),                               // wire 10
+            ("/agents/nope/x", Routed::Invalid),               // wire 3
+            ("/agents/ChatAgent/x", Routed::Invalid),          // wire 9
+            ("/agents/CHAT_AGENT/x", Routed::Invalid),         // wire 9
+            ("/agents/chat-room/x", object("CHAT_ROOM", "x")), // wire 10
             ("/agents/chat-agent/x", object("ChatAgent", "x")),
-            ("//agents///chat-agent//x", object("ChatAgent", "x")),                          // wire 11
+            ("//agents///chat-agent//x", object("ChatAgent", "x")), // wire 11
             ("/agents/chat-agent/x/y/z", object("ChatAgent", "x")),
-            ("/agents/chat-agent/foo%20bar", object("ChatAgent", "foo%20bar")),              // wire 13
+            ("/agents/chat-agent/foo%20bar", object("ChatAgent", "foo%20bar")), // wire 13
             ("/agents/chat-agent/a%2Fb/get-messages", object("ChatAgent", "a%2Fb")),
         ];
         for (path, expected) in table {

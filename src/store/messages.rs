@@ -3,8 +3,6 @@
 //! The active path runs from a leaf to the root along `parent`. It is always read newest first and within a byte budget, so that
 //! its cost is bounded by the budget and not by the history.
 
-use std::collections::BTreeMap;
-
 use super::{Sql, Value};
 use crate::{error::Result, ids::MessageId, limits, wire::message::Role};
 
@@ -132,25 +130,56 @@ pub fn get(db: &dyn Sql, id: &str) -> Result<Option<Stored>> {
     Ok(found)
 }
 
+/// Heads by id.
+#[derive(Default)]
+pub struct Heads(Vec<(String, Head)>);
+
+impl Heads {
+    /// Heads in any order.
+    pub fn new(mut heads: Vec<(String, Head)>) -> Self {
+        heads.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        Self(heads)
+    }
+
+    /// The head of this message, if it is stored.
+    pub fn get(&self, id: &str) -> Option<&Head> {
+        let at = self.0.binary_search_by(|(stored, _)| stored.as_str().cmp(id)).ok()?;
+        self.0.get(at).map(|(_, head)| head)
+    }
+
+    /// The ids that are stored.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(id, _)| id.as_str())
+    }
+}
+
 /// The heads of those of `ids` that are stored.
-pub fn heads(db: &dyn Sql, ids: &[&str]) -> Result<BTreeMap<String, Head>> {
+pub fn heads(db: &dyn Sql, ids: &[&str]) -> Result<Heads> {
+    let mut found = Vec::new();
+    read_heads(db, ids, &mut found)?;
+    Ok(Heads::new(found))
+}
+
+fn read_heads(db: &dyn Sql, ids: &[&str], found: &mut Vec<(String, Head)>) -> Result<()> {
     if ids.is_empty() {
-        return Ok(BTreeMap::new());
+        return Ok(());
     }
     let list = crate::wire::string_array(ids);
     if list.len() > limits::ROW_MAX {
         // Longer than one value may be: ask in halves.
         let (left, right) = ids.split_at(ids.len() / 2);
-        let mut found = heads(db, left)?;
-        found.extend(heads(db, right)?);
-        return Ok(found);
+        read_heads(db, left, found)?;
+        return read_heads(db, right, found);
     }
-    let rows = db.all(
+    db.exec(
         "SELECT m.id, m.parent, m.role, m.hash FROM json_each(?1) j CROSS JOIN wk_msg m ON m.id = j.value",
         &[Value::Text(&list)],
-        |row| Ok((row.text(0)?, Head { parent: row.opt_text(1)?.map(MessageId::from), role: role(&row.text(2)?), hash: row.text(3)? })),
-    )?;
-    Ok(rows.into_iter().collect())
+        &mut |row| {
+            let parent = row.opt_text(1)?.map(MessageId::from);
+            found.push((row.text(0)?, Head { parent, role: role(&row.text(2)?), hash: row.text(3)? }));
+            Ok(())
+        },
+    )
 }
 
 /// Moves those of `ids` that follow `from` behind `to`; says whether there were any.

@@ -258,7 +258,9 @@ impl Client {
     pub fn tool_result(&self, call: &str, output: Value) {
         let mut tab = self.edit_tab();
         let name = tab.settle(call, &[("state", "output-available".into()), ("output", output.clone())]);
-        tab.post(json!({ "type": "cf_agent_tool_result", "toolCallId": call, "toolName": name, "output": output, "autoContinue": true }));
+        tab.post(
+            json!({ "type": "cf_agent_tool_result", "toolCallId": call, "toolName": name, "output": output, "autoContinue": true }),
+        );
         tab.attach_to_continuation();
     }
 
@@ -494,7 +496,11 @@ impl Client {
 
     pub(super) fn refused(&self, text: &str) {
         let mut tab = self.edit_tab();
-        tab.logs.push(vec![Entry::Opened, Entry::Received(text.into()), Entry::Closed(1011, "Uncaught exception during session setup".into())]);
+        tab.logs.push(vec![
+            Entry::Opened,
+            Entry::Received(text.into()),
+            Entry::Closed(1011, "Uncaught exception during session setup".into()),
+        ]);
     }
 
     /// The socket is gone, by whatever cause.
@@ -593,7 +599,13 @@ impl Tab {
             let seed = self.messages.last().filter(|m| m["role"] == "assistant" && trigger == "submit-message").cloned();
             let local = self.mint("a");
             self.local.insert(id.clone());
-            self.own.push(Own { request: id.clone(), sdk: Sdk::new(seed.as_ref(), &local, false), resumed: false, burst: Vec::new(), reopen: Vec::new() });
+            self.own.push(Own {
+                request: id.clone(),
+                sdk: Sdk::new(seed.as_ref(), &local, false),
+                resumed: false,
+                burst: Vec::new(),
+                reopen: Vec::new(),
+            });
             self.status = Status::Submitted;
         }
         self.post(frame);
@@ -728,7 +740,13 @@ impl Tab {
             let seed = self.messages.last().filter(|m| m["role"] == "assistant" && resumable(m)).cloned();
             let local = self.mint("a");
             self.own.retain(|own| own.request != id);
-            self.own.push(Own { request: id.into(), sdk: Sdk::new(seed.as_ref(), &local, true), resumed: true, burst: Vec::new(), reopen: Vec::new() });
+            self.own.push(Own {
+                request: id.into(),
+                sdk: Sdk::new(seed.as_ref(), &local, true),
+                resumed: true,
+                burst: Vec::new(),
+                reopen: Vec::new(),
+            });
             self.status = Status::Submitted;
         } else if self.local.contains(id) || self.acked.contains(id) {
             return;
@@ -773,7 +791,11 @@ impl Tab {
         let seq = frame["seq"].as_u64();
         let seen = replay && continuation && seq.is_some_and(|s| self.applied.get(&id).is_some_and(|a| s <= *a));
         let start = chunk.as_ref().is_some_and(|c| c["type"] == "start");
-        if replay && !continuation && start && let Some(message) = chunk.as_ref().and_then(|c| c["messageId"].as_str()) {
+        if replay
+            && !continuation
+            && start
+            && let Some(message) = chunk.as_ref().and_then(|c| c["messageId"].as_str())
+        {
             self.replayable.remove(&id);
             self.empty_hydrated(message);
         }
@@ -786,7 +808,9 @@ impl Tab {
             if frame["outcome"] != "recovering" {
                 self.recovering = false;
             }
-        } else if (!seen || start) && let Some(seq) = seq {
+        } else if (!seen || start)
+            && let Some(seq) = seq
+        {
             let highest = self.applied.get(&id).copied().unwrap_or(0).max(seq);
             self.applied.insert(id.clone(), highest);
         }
@@ -850,7 +874,9 @@ impl Tab {
         for chunk in self.unseen(&mut own, frame, chunk) {
             let ends_burst = !replay || done || frame["replayComplete"] == true;
             if own.resumed && !ends_burst {
-                let again = chunk["type"] == "start" && !continuation && own.burst.iter().any(|c| c["type"] == "start" && c["messageId"] == chunk["messageId"]);
+                let again = chunk["type"] == "start"
+                    && !continuation
+                    && own.burst.iter().any(|c| c["type"] == "start" && c["messageId"] == chunk["messageId"]);
                 if again {
                     own.burst.clear();
                 }
@@ -1000,7 +1026,9 @@ pub fn said(message: &Value) -> String {
         match kind {
             "text" => part["text"].as_str().map(str::to_owned),
             "reasoning" => part["text"].as_str().map(|text| format!("({text})")),
-            "dynamic-tool" => Some(format!("[{} {}]", part["toolName"].as_str().unwrap_or_default(), part["state"].as_str().unwrap_or_default())),
+            "dynamic-tool" => {
+                Some(format!("[{} {}]", part["toolName"].as_str().unwrap_or_default(), part["state"].as_str().unwrap_or_default()))
+            }
             _ => kind.strip_prefix("tool-").map(|name| format!("[{name} {}]", part["state"].as_str().unwrap_or_default())),
         }
     });
@@ -1022,7 +1050,8 @@ pub fn essence(message: &Value) -> Value {
             _ => &["id", "data"],
         };
         // A dynamic tool is a plain one to the agents package.
-        let kind = if kind == "dynamic-tool" { format!("tool-{}", part["toolName"].as_str().unwrap_or_default()) } else { kind.to_owned() };
+        let kind =
+            if kind == "dynamic-tool" { format!("tool-{}", part["toolName"].as_str().unwrap_or_default()) } else { kind.to_owned() };
         let mut kept = json!({ "type": kind });
         for key in keys {
             if let Some(value) = part.get(*key).filter(|v| !v.is_null()) {
@@ -1057,7 +1086,9 @@ mod tests {
     }
 
     fn sent(client: &Client) -> Vec<Value> {
-        std::iter::from_fn(|| client.pop_outgoing()).map(|(_, out)| if let Out::Text(t) = out { serde_json::from_str(&t).unwrap() } else { Value::Null }).collect()
+        std::iter::from_fn(|| client.pop_outgoing())
+            .map(|(_, out)| if let Out::Text(t) = out { serde_json::from_str(&t).unwrap() } else { Value::Null })
+            .collect()
     }
 
     fn user(id: &str) -> Value {
@@ -1102,7 +1133,11 @@ mod tests {
         let client = tab();
         sent(&client);
         give(&client, json!({ "type": "cf_agent_chat_messages", "messages": [user("u1")] }));
-        for chunk in [json!({ "type": "start", "messageId": "a1" }), json!({ "type": "text-start", "id": "0" }), json!({ "type": "text-delta", "id": "0", "delta": "he" })] {
+        for chunk in [
+            json!({ "type": "start", "messageId": "a1" }),
+            json!({ "type": "text-start", "id": "0" }),
+            json!({ "type": "text-delta", "id": "0", "delta": "he" }),
+        ] {
             give(&client, response("R", chunk, json!({})));
         }
         assert!(client.watches());

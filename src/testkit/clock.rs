@@ -163,8 +163,7 @@ impl Gates {
     }
 
     fn wake(&self, name: &str) {
-        let wakers: Vec<Waker> =
-            self.0.borrow().waiting.values().filter(|(n, _)| n == name).map(|(_, waker)| waker.clone()).collect();
+        let wakers: Vec<Waker> = self.0.borrow().waiting.values().filter(|(n, _)| n == name).map(|(_, waker)| waker.clone()).collect();
         wakers.into_iter().for_each(Waker::wake);
     }
 }

@@ -11,8 +11,9 @@ use std::{
     fmt::Write as _,
     rc::Rc,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
 };
 
@@ -66,9 +67,9 @@ struct Shared {
     conn: Connection,
     /// Lifts the authoriser for the statements this module issues itself.
     internal: Arc<AtomicBool>,
-    /// What the authoriser saw while the current statement was prepared.
-    seen: Arc<Mutex<Touched>>,
-    plans: RefCell<BTreeMap<&'static str, Touched>>,
+    /// What the authoriser sees while a statement is prepared. A channel because it has to be `Send`.
+    seen: mpsc::Receiver<Touch>,
+    plans: RefCell<BTreeMap<&'static str, Rc<Touched>>>,
     life: Cell<u64>,
     depth: Cell<u32>,
     transactions: Cell<u64>,
@@ -96,6 +97,15 @@ struct Touched {
     weight: u64,
 }
 
+/// One thing a statement touches.
+enum Touch {
+    Reads(String),
+    Inserts(String),
+    Deletes(String),
+    Updates(String, String),
+    Defines,
+}
+
 /// Where an injected fault strikes, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultAt {
@@ -112,6 +122,19 @@ pub enum FaultAt {
 /// All rows of a database, for comparing two runs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Snapshot(BTreeMap<String, Vec<String>>);
+
+impl Touched {
+    fn add(&mut self, touch: Touch) {
+        self.writes |= matches!(touch, Touch::Inserts(_) | Touch::Deletes(_) | Touch::Updates(..));
+        match touch {
+            Touch::Reads(table) => drop(self.reads.insert(table)),
+            Touch::Inserts(table) => drop(self.inserts.insert(table)),
+            Touch::Deletes(table) => drop(self.deletes.insert(table)),
+            Touch::Updates(table, column) => drop(self.updates.entry(table).or_default().insert(column)),
+            Touch::Defines => self.defines = true,
+        }
+    }
+}
 
 impl Default for Db {
     fn default() -> Self {
@@ -145,13 +168,16 @@ impl Db {
         }
         conn.set_prepared_statement_cache_capacity(256);
         let internal = Arc::new(AtomicBool::new(false));
-        let seen = Arc::new(Mutex::new(Touched::default()));
-        let (free, notes) = (internal.clone(), seen.clone());
+        let (notes, seen) = mpsc::channel();
+        let free = internal.clone();
         conn.authorizer(Some(move |cx: AuthContext<'_>| {
             if free.load(Ordering::Relaxed) {
                 return Authorization::Allow;
             }
-            note(&cx.action, &mut notes.lock().unwrap_or_else(PoisonError::into_inner));
+            if let Some(touch) = touch(&cx.action) {
+                // The receiver lives as long as the connection.
+                let _ = notes.send(touch);
+            }
             authorise(&cx.action)
         }));
         let shared = Shared {
@@ -243,11 +269,13 @@ impl Db {
                         ValueRef::Integer(n) => n.into(),
                         ValueRef::Real(n) => n.into(),
                         ValueRef::Text(text) => String::from_utf8_lossy(text).into(),
-                        ValueRef::Blob(bytes) => bytes.iter().fold("x'".to_owned(), |mut hex, b| {
-                            let _ = write!(hex, "{b:02x}");
-                            hex
-                        })
-                        .into(),
+                        ValueRef::Blob(bytes) => bytes
+                            .iter()
+                            .fold("x'".to_owned(), |mut hex, b| {
+                                let _ = write!(hex, "{b:02x}");
+                                hex
+                            })
+                            .into(),
                     };
                     (name.clone(), cell)
                 });
@@ -317,8 +345,9 @@ impl Db {
     }
 
     /// What is known of a statement that was just prepared for the first time.
-    fn learn(&self, sql: &'static str) -> Touched {
-        let mut plan = std::mem::take(&mut *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner));
+    fn learn(&self, sql: &'static str) -> Rc<Touched> {
+        let mut plan = Touched::default();
+        self.shared.seen.try_iter().for_each(|touch| plan.add(touch));
         // Explaining costs more than most statements; only an aggregate can count a table without stepping through it.
         if !plan.reads.is_empty() && sql.to_ascii_lowercase().contains("count(") {
             let program = self.query(&format!("EXPLAIN {sql}"));
@@ -327,6 +356,7 @@ impl Db {
         let whole = plan.inserts.iter().chain(&plan.deletes).map(|table| self.entries(table, None));
         let parts = plan.updates.iter().map(|(table, columns)| self.entries(table, Some(columns)));
         plan.weight = 1 + whole.chain(parts).max().unwrap_or(0);
+        let plan = Rc::new(plan);
         if plan.defines {
             self.shared.conn.flush_prepared_statement_cache();
             self.shared.plans.borrow_mut().clear();
@@ -352,7 +382,7 @@ impl Sql for Db {
         let known = self.shared.plans.borrow().get(sql).cloned();
         // The authoriser speaks only while a statement is compiled: the first time it must be, whatever the cache holds.
         if known.is_none() {
-            *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner) = Touched::default();
+            self.shared.seen.try_iter().for_each(drop);
             conn.prepare(sql).map_err(storage)?;
         }
         let plan = known.unwrap_or_else(|| self.learn(sql));
@@ -362,7 +392,10 @@ impl Sql for Db {
         }
         if statement.parameter_count() != args.len() {
             let wanted = statement.parameter_count();
-            return Err(Error::storage(format!("Wrong number of parameter bindings for SQL query: {} given, {wanted} wanted: {sql}", args.len())));
+            return Err(Error::storage(format!(
+                "Wrong number of parameter bindings for SQL query: {} given, {wanted} wanted: {sql}",
+                args.len()
+            )));
         }
         for (i, arg) in args.iter().enumerate() {
             let value = match *arg {
@@ -555,31 +588,27 @@ fn name(code: ErrorCode) -> &'static str {
     }
 }
 
-/// Remembers what a statement touches. The schema table is no business of the meter.
-fn note(action: &AuthAction<'_>, touched: &mut Touched) {
-    let ours = |table: &str| !table.starts_with("sqlite_");
+/// What an action touches. The schema table is no business of the meter.
+fn touch(action: &AuthAction<'_>) -> Option<Touch> {
     match *action {
-        AuthAction::Read { table_name, .. } if ours(table_name) => {
-            touched.reads.insert(table_name.into());
-        }
-        AuthAction::Insert { table_name } if ours(table_name) => {
-            touched.writes = true;
-            touched.inserts.insert(table_name.into());
-        }
-        AuthAction::Delete { table_name } if ours(table_name) => {
-            touched.writes = true;
-            touched.deletes.insert(table_name.into());
-        }
-        AuthAction::Update { table_name, column_name } if ours(table_name) => {
-            touched.writes = true;
-            touched.updates.entry(table_name.into()).or_default().insert(column_name.into());
-        }
         AuthAction::CreateTable { .. }
         | AuthAction::DropTable { .. }
         | AuthAction::CreateIndex { .. }
         | AuthAction::DropIndex { .. }
-        | AuthAction::AlterTable { .. } => touched.defines = true,
-        _ => {}
+        | AuthAction::AlterTable { .. } => Some(Touch::Defines),
+        AuthAction::Read { table_name, .. }
+        | AuthAction::Insert { table_name }
+        | AuthAction::Delete { table_name }
+        | AuthAction::Update { table_name, .. }
+            if table_name.starts_with("sqlite_") =>
+        {
+            None
+        }
+        AuthAction::Read { table_name, .. } => Some(Touch::Reads(table_name.into())),
+        AuthAction::Insert { table_name } => Some(Touch::Inserts(table_name.into())),
+        AuthAction::Delete { table_name } => Some(Touch::Deletes(table_name.into())),
+        AuthAction::Update { table_name, column_name } => Some(Touch::Updates(table_name.into(), column_name.into())),
+        _ => None,
     }
 }
 
@@ -615,31 +644,162 @@ fn authorise(action: &AuthAction<'_>) -> Authorization {
 }
 
 const PRAGMAS: &[&str] = &[
-    "case_sensitive_like", "data_version", "defer_foreign_keys", "foreign_key_check", "foreign_key_list", "foreign_keys",
-    "function_list", "ignore_check_constraints", "index_info", "index_list", "index_xinfo", "legacy_alter_table", "module_list",
-    "optimize", "pragma_list", "quick_check", "recursive_triggers", "reverse_unordered_selects", "table_info", "table_list", "table_xinfo",
+    "case_sensitive_like",
+    "data_version",
+    "defer_foreign_keys",
+    "foreign_key_check",
+    "foreign_key_list",
+    "foreign_keys",
+    "function_list",
+    "ignore_check_constraints",
+    "index_info",
+    "index_list",
+    "index_xinfo",
+    "legacy_alter_table",
+    "module_list",
+    "optimize",
+    "pragma_list",
+    "quick_check",
+    "recursive_triggers",
+    "reverse_unordered_selects",
+    "table_info",
+    "table_list",
+    "table_xinfo",
 ];
 
 const FUNCTIONS: &[&str] = &[
     // core
-    "abs", "changes", "char", "coalesce", "concat", "concat_ws", "format", "glob", "hex", "if", "ifnull", "iif", "instr",
-    "last_insert_rowid", "length", "like", "likelihood", "likely", "lower", "ltrim", "max", "min", "nullif", "octet_length", "printf",
-    "quote", "random", "randomblob", "replace", "round", "rtrim", "sign", "substr", "substring", "total_changes", "trim", "typeof",
-    "unhex", "unicode", "unistr", "unlikely", "upper", "zeroblob",
+    "abs",
+    "changes",
+    "char",
+    "coalesce",
+    "concat",
+    "concat_ws",
+    "format",
+    "glob",
+    "hex",
+    "if",
+    "ifnull",
+    "iif",
+    "instr",
+    "last_insert_rowid",
+    "length",
+    "like",
+    "likelihood",
+    "likely",
+    "lower",
+    "ltrim",
+    "max",
+    "min",
+    "nullif",
+    "octet_length",
+    "printf",
+    "quote",
+    "random",
+    "randomblob",
+    "replace",
+    "round",
+    "rtrim",
+    "sign",
+    "substr",
+    "substring",
+    "total_changes",
+    "trim",
+    "typeof",
+    "unhex",
+    "unicode",
+    "unistr",
+    "unlikely",
+    "upper",
+    "zeroblob",
     // dates
-    "current_date", "current_time", "current_timestamp", "date", "datetime", "julianday", "strftime", "time", "timediff", "unixepoch",
+    "current_date",
+    "current_time",
+    "current_timestamp",
+    "date",
+    "datetime",
+    "julianday",
+    "strftime",
+    "time",
+    "timediff",
+    "unixepoch",
     // aggregates and windows
-    "avg", "count", "cume_dist", "dense_rank", "first_value", "group_concat", "lag", "last_value", "lead", "nth_value", "ntile",
-    "percent_rank", "rank", "row_number", "string_agg", "sum", "total",
+    "avg",
+    "count",
+    "cume_dist",
+    "dense_rank",
+    "first_value",
+    "group_concat",
+    "lag",
+    "last_value",
+    "lead",
+    "nth_value",
+    "ntile",
+    "percent_rank",
+    "rank",
+    "row_number",
+    "string_agg",
+    "sum",
+    "total",
     // JSON
-    "->", "->>", "json", "json_array", "json_array_length", "json_each", "json_error_position", "json_extract", "json_group_array",
-    "json_group_object", "json_insert", "json_object", "json_patch", "json_pretty", "json_quote", "json_remove", "json_replace", "json_set",
-    "json_tree", "json_type", "json_valid",
+    "->",
+    "->>",
+    "json",
+    "json_array",
+    "json_array_length",
+    "json_each",
+    "json_error_position",
+    "json_extract",
+    "json_group_array",
+    "json_group_object",
+    "json_insert",
+    "json_object",
+    "json_patch",
+    "json_pretty",
+    "json_quote",
+    "json_remove",
+    "json_replace",
+    "json_set",
+    "json_tree",
+    "json_type",
+    "json_valid",
     // full text
-    "bm25", "fts5", "fts5_source_id", "highlight", "match", "snippet",
+    "bm25",
+    "fts5",
+    "fts5_source_id",
+    "highlight",
+    "match",
+    "snippet",
     // mathematics
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "ceiling", "cos", "cosh", "degrees", "exp", "floor", "ln", "log",
-    "log10", "log2", "mod", "pi", "pow", "power", "radians", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "ceil",
+    "ceiling",
+    "cos",
+    "cosh",
+    "degrees",
+    "exp",
+    "floor",
+    "ln",
+    "log",
+    "log10",
+    "log2",
+    "mod",
+    "pi",
+    "pow",
+    "power",
+    "radians",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+    "trunc",
 ];
 
 #[cfg(test)]
@@ -692,7 +852,12 @@ mod tests {
             let error = sql.run(statement, &[]).unwrap_err();
             assert!(error.message().contains(expected), "{statement}: {error}");
         }
-        for statement in ["PRAGMA table_info(t)", "SELECT value FROM json_each('[1]')", "SELECT json_extract('{}', '$.a')", "SELECT count(*) FROM t"] {
+        for statement in [
+            "PRAGMA table_info(t)",
+            "SELECT value FROM json_each('[1]')",
+            "SELECT json_extract('{}', '$.a')",
+            "SELECT count(*) FROM t",
+        ] {
             sql.run(statement, &[]).unwrap_or_else(|e| panic!("{statement}: {e}"));
         }
         sql.run("CREATE VIRTUAL TABLE f USING fts5(body)", &[]).unwrap();

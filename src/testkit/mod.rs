@@ -7,7 +7,7 @@
 //! struct Helper;
 //!
 //! impl Agent for Helper {
-//!     fn model(&self, _: &Turn) -> ModelRef { "openai-compatible/any".into() }
+//!     fn model(&self, _: &Turn) -> ModelRef { "workers-ai/@cf/moonshotai/kimi-k2.5".into() }
 //! }
 //!
 //! let world = World::new(Helper).model(script![text("hello")]);
@@ -34,7 +34,7 @@ pub use client::{Client, Entry, Status, TurnEnd, essence, said};
 pub use clock::{Clock, Gates, Sleep, Wait};
 pub use db::{Db, FaultAt, Snapshot};
 pub use model::{
-    Exchange, ProviderRequest, Reply, Script, call, calls, cut, delay, empty, gate, http_error, in_stream_error, one_read, raw, reasoning, refused,
-    script, stall, text, text_deltas,
+    Exchange, ProviderRequest, Reply, Script, call, calls, cut, delay, empty, gate, http_error, in_stream_error, one_read, raw,
+    reasoning, refused, script, stall, text, text_deltas,
 };
 pub use world::{Dial, Sim, Sockets, World};

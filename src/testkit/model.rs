@@ -557,9 +557,12 @@ impl Provider {
 
     /// Takes a request and answers it by the script.
     pub(super) async fn fetch(self, request: WireRequest, cancel: Cancel, clock: Clock, gates: Gates) -> Result<Answer> {
-        let body = serde_json::from_str(&request.body).unwrap_or_else(|e| panic!("a provider got a body that is no JSON ({e}): {}", request.body));
+        let body = serde_json::from_str(&request.body)
+            .unwrap_or_else(|e| panic!("a provider got a body that is no JSON ({e}): {}", request.body));
         let seen = ProviderRequest { target: request.target, headers: request.headers, body };
-        if !self.0.unchecked.get() && let Err(broken) = seen.validate() {
+        if !self.0.unchecked.get()
+            && let Err(broken) = seen.validate()
+        {
             panic!("a provider got an illegal request: {broken}\n{:#}", seen.body);
         }
         let state = Rc::new(Cell::new(Exchange::Open));
@@ -641,18 +644,28 @@ mod tests {
     use super::*;
 
     fn request(messages: Value) -> ProviderRequest {
-        ProviderRequest { target: Target::Url("https://model.test".into()), headers: Vec::new(), body: json!({ "messages": messages }) }
+        ProviderRequest {
+            target: Target::Url("https://model.test".into()),
+            headers: Vec::new(),
+            body: json!({ "messages": messages }),
+        }
     }
 
     #[test]
     fn an_answer_is_sse_as_a_provider_sends_it() {
         let pieces = text("hi").call("weather", json!({ "city": "Oslo" })).pieces();
-        let sent: String = pieces.iter().map(|p| if let Piece::Bytes(b) = p { String::from_utf8_lossy(b).into_owned() } else { String::new() }).collect();
+        let sent: String = pieces
+            .iter()
+            .map(|p| if let Piece::Bytes(b) = p { String::from_utf8_lossy(b).into_owned() } else { String::new() })
+            .collect();
         let events: Vec<&str> = sent.split("\n\n").filter_map(|e| e.strip_prefix("data: ")).collect();
         assert_eq!(events.last(), Some(&"[DONE]"));
         let parsed: Vec<Value> = events[..events.len() - 1].iter().map(|e| serde_json::from_str(e).unwrap()).collect();
         assert_eq!(parsed[1]["choices"][0]["delta"]["content"], "hi");
-        let arguments: String = parsed[2..4].iter().map(|e| e["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"].as_str().unwrap()).collect();
+        let arguments: String = parsed[2..4]
+            .iter()
+            .map(|e| e["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"].as_str().unwrap())
+            .collect();
         assert_eq!(arguments, r#"{"city":"Oslo"}"#);
         assert_eq!(parsed[4]["choices"][0]["finish_reason"], "tool_calls");
         assert_eq!(pieces.len(), 5);

@@ -4,11 +4,11 @@
 //! at a time, time jumps to the next timer when nothing else can happen, and what a run does is a function of its seed and script.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, RefCell, RefMut},
     collections::{BTreeMap, VecDeque},
     future::Future,
     rc::Rc,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, mpsc},
     task::{Context, Poll, Wake, Waker},
 };
 
@@ -156,7 +156,13 @@ impl<A: Agent> World<A> {
             alarms: RefCell::default(),
             zombie_frames: Cell::new(0),
         };
-        Self { core: Rc::new(core), make: Box::new(make), db: RefCell::new(Db::new()), runtime: RefCell::new(None), dials: RefCell::default() }
+        Self {
+            core: Rc::new(core),
+            make: Box::new(make),
+            db: RefCell::new(Db::new()),
+            runtime: RefCell::new(None),
+            dials: RefCell::default(),
+        }
     }
 
     /// The answers of the model, in order; more may be added later.
@@ -253,7 +259,8 @@ impl<A: Agent> World<A> {
         let more = if dial.query.is_empty() { String::new() } else { format!("&{}", dial.query) };
         let mut headers = vec![("upgrade".to_owned(), "websocket".to_owned())];
         headers.extend(dial.headers.iter().cloned());
-        let request = HttpRequest { method: "GET".into(), url: format!("{}?_pk={}{more}", self.url(""), dial.label), headers, body: Vec::new() };
+        let request =
+            HttpRequest { method: "GET".into(), url: format!("{}?_pk={}{more}", self.url(""), dial.label), headers, body: Vec::new() };
         let runtime = self.object();
         match runtime.admit(&ConnRequest { id: id.clone(), label: dial.label.clone(), request }) {
             Ok((meta, _tags)) => {
@@ -769,38 +776,31 @@ impl Platform for Sim {
 }
 
 /// The executor: jobs, and who of them can go on.
-#[derive(Default)]
 struct Jobs {
     all: RefCell<BTreeMap<u64, Option<LocalBoxFuture<'static, ()>>>>,
-    ready: Arc<Ready>,
+    ready: RefCell<VecDeque<u64>>,
+    /// Wakers must be `Send`, so all they hold is the end of a channel.
+    woken: mpsc::Receiver<u64>,
+    waker: mpsc::Sender<u64>,
     next: Cell<u64>,
 }
 
-#[derive(Default)]
-struct Ready(Mutex<VecDeque<u64>>);
-
-impl Ready {
-    fn queue(&self) -> std::sync::MutexGuard<'_, VecDeque<u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn push(&self, job: u64) {
-        let mut queue = self.queue();
-        if !queue.contains(&job) {
-            queue.push_back(job);
-        }
+impl Default for Jobs {
+    fn default() -> Self {
+        let (waker, woken) = mpsc::channel();
+        Self { all: RefCell::default(), ready: RefCell::default(), woken, waker, next: Cell::new(0) }
     }
 }
 
-/// Wakers must be `Send`; the queue of ready jobs is all they touch.
 struct JobWaker {
     job: u64,
-    ready: Arc<Ready>,
+    woken: mpsc::Sender<u64>,
 }
 
 impl Wake for JobWaker {
     fn wake(self: Arc<Self>) {
-        self.ready.push(self.job);
+        // Nobody listens any more when the world is gone.
+        let _ = self.woken.send(self.job);
     }
 }
 
@@ -809,26 +809,37 @@ impl Jobs {
         let id = self.next.get();
         self.next.set(id + 1);
         self.all.borrow_mut().insert(id, Some(job));
-        self.ready.push(id);
+        self.ready.borrow_mut().push_back(id);
     }
 
     fn count(&self) -> usize {
         self.all.borrow().len()
     }
 
+    /// The jobs that can go on, in the order they were woken.
+    fn queue(&self) -> RefMut<'_, VecDeque<u64>> {
+        let mut ready = self.ready.borrow_mut();
+        for job in self.woken.try_iter() {
+            if !ready.contains(&job) {
+                ready.push_back(job);
+            }
+        }
+        ready
+    }
+
     fn ready_count(&self) -> usize {
-        self.ready.queue().len()
+        self.queue().len()
     }
 
     /// Takes the n-th ready job.
     fn ready(&self, n: usize) -> Option<u64> {
-        self.ready.queue().remove(n)
+        self.queue().remove(n)
     }
 
     fn poll(&self, id: u64) {
         // Nothing stays borrowed while a job runs: it may spawn others.
         let Some(mut job) = self.all.borrow_mut().get_mut(&id).and_then(Option::take) else { return };
-        let waker = Waker::from(Arc::new(JobWaker { job: id, ready: self.ready.clone() }));
+        let waker = Waker::from(Arc::new(JobWaker { job: id, woken: self.waker.clone() }));
         let ended = job.as_mut().poll(&mut Context::from_waker(&waker)) == Poll::Ready(());
         let mut all = self.all.borrow_mut();
         if ended {
@@ -842,7 +853,7 @@ impl Jobs {
     /// Drops every job where it stands.
     fn clear(&self) {
         let dead = std::mem::take(&mut *self.all.borrow_mut());
-        self.ready.queue().clear();
+        self.queue().clear();
         drop(dead);
     }
 }

@@ -4,16 +4,18 @@
 //! of one it does. Posted assistant and system messages change nothing (decision 7): a page that could write them could make the
 //! model believe a payment was approved.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::borrow::Cow;
 
-use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use super::sanitise;
 use crate::{
     limits,
-    store::messages::Head,
-    wire::message::{Role, UiMessage},
+    store::messages::Heads,
+    wire::{
+        self,
+        message::{Role, UiMessage},
+    },
 };
 
 /// The id and role of a posted message.
@@ -73,21 +75,16 @@ pub enum Target {
 /// # Errors
 /// A sentence about the first message that is none.
 pub fn read(messages: &[Box<RawValue>]) -> Result<Vec<Posted<'_>>, String> {
-    #[derive(Deserialize)]
-    struct Light<'a> {
-        #[serde(borrow)]
-        id: Cow<'a, str>,
-        role: Role,
-    }
     messages
         .iter()
         .enumerate()
         .map(|(n, raw)| {
-            let light: Light<'_> = serde_json::from_str(raw.get()).map_err(|e| format!("message {n} is no UI message: {e}"))?;
-            if light.id.is_empty() || light.id.len() > limits::ID {
+            let (id, role) = wire::id_and_role(raw.get()).ok_or_else(|| format!("message {n} is no UI message"))?;
+            let role = Role::parse(&role).ok_or_else(|| format!("message {n}: there is no role `{role}`"))?;
+            if id.is_empty() || id.len() > limits::ID {
                 return Err(format!("message {n}: an id must have 1 to {} bytes", limits::ID));
             }
-            Ok(Posted { id: light.id, role: light.role, raw })
+            Ok(Posted { id, role, raw })
         })
         .collect()
 }
@@ -96,7 +93,7 @@ pub fn read(messages: &[Box<RawValue>]) -> Result<Vec<Posted<'_>>, String> {
 ///
 /// # Errors
 /// A sentence about the message that cannot be taken; nothing is stored then.
-pub fn plan(posted: &[Posted<'_>], stored: &BTreeMap<String, Head>, regenerate: bool) -> Result<Plan, String> {
+pub fn plan(posted: &[Posted<'_>], stored: &Heads, regenerate: bool) -> Result<Plan, String> {
     let mut plan = Plan::default();
     for p in posted.iter().rev().take_while(|p| p.role == Role::User) {
         plan.origin_ids.insert(0, p.id.clone().into_owned());
@@ -156,6 +153,7 @@ fn user_message(posted: &Posted<'_>) -> Result<Taken, String> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::store::messages::Head;
     use serde_json::json;
 
     fn raws(messages: &Value) -> Vec<Box<RawValue>> {
@@ -171,9 +169,9 @@ mod tests {
     }
 
     /// Stored: u1 (text `one`), a1.
-    fn stored() -> BTreeMap<String, Head> {
+    fn stored() -> Heads {
         let hash = sanitise::content_hash(&UiMessage::from_client(user("u1", "one")).unwrap());
-        BTreeMap::from([
+        Heads::new(vec![
             ("u1".to_string(), Head { parent: None, role: Role::User, hash }),
             ("a1".to_string(), Head { parent: Some("u1".into()), role: Role::Assistant, hash: "x".into() }),
         ])

@@ -350,6 +350,17 @@ impl Writer {
         self
     }
 
+    /// A field whose name comes from outside.
+    pub(crate) fn field(&mut self, key: &str, value: &Value) -> &mut Self {
+        if self.0.len() > 1 {
+            self.0.push(',');
+        }
+        quote(&mut self.0, key);
+        self.0.push(':');
+        self.0.push_str(&value.to_string());
+        self
+    }
+
     pub(crate) fn flag(&mut self, key: &str, on: bool) -> &mut Self {
         if on {
             self.raw(key, "true");

@@ -3,17 +3,16 @@
 //! Parts stay JSON objects. Clients post back what they were sent, applications invent part types and providers add fields; a
 //! closed type would lose them. Functions here read the few fields the server acts on.
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::chunk::Writer;
 use crate::error::{Error, Result};
 
 /// A part of a message: a JSON object with a `type`.
 pub type Part = Map<String, Value>;
 
 /// Who says a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Instructions.
     System,
@@ -44,20 +43,18 @@ impl Role {
     }
 }
 
-/// One message.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One message. Read and written by hand: the derived code for unknown fields is several times the size.
+#[derive(Clone, Debug, PartialEq)]
 pub struct UiMessage {
     /// Unique in the conversation.
     pub id: String,
     /// Who says it.
     pub role: Role,
     /// Whatever the application attached.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
     /// What is said.
     pub parts: Vec<Part>,
     /// Fields this version does not know.
-    #[serde(flatten)]
     pub extra: Map<String, Value>,
 }
 
@@ -79,7 +76,35 @@ impl UiMessage {
     /// # Errors
     /// The row does not hold a message.
     pub fn from_row(body: &str) -> Result<Self> {
-        serde_json::from_str(body).map_err(|e| Error::corrupt(format!("a stored message cannot be read: {e}")))
+        let value = serde_json::from_str(body).map_err(|e| Error::corrupt(format!("a stored message cannot be read: {e}")))?;
+        Self::read(value).map_err(|e| Error::corrupt(format!("a stored message cannot be read: {e}")))
+    }
+
+    fn read(value: Value) -> std::result::Result<Self, &'static str> {
+        let Value::Object(mut fields) = value else { return Err("not an object") };
+        let Some(Value::String(id)) = fields.shift_remove("id") else { return Err("`id` is not a string") };
+        let role = fields.shift_remove("role");
+        let role = role.as_ref().and_then(Value::as_str).and_then(Role::parse).ok_or("`role` is not system, user or assistant")?;
+        let Some(Value::Array(values)) = fields.shift_remove("parts") else { return Err("`parts` is not an array") };
+        let mut parts = Vec::with_capacity(values.len());
+        for value in values {
+            let Value::Object(part) = value else { return Err("a part is not an object") };
+            parts.push(part);
+        }
+        Ok(Self { id, role, metadata: fields.shift_remove("metadata"), parts, extra: fields })
+    }
+
+    /// The message as a JSON value.
+    pub fn into_value(self) -> Value {
+        let mut fields = Map::new();
+        fields.insert("id".into(), Value::String(self.id));
+        fields.insert("role".into(), self.role.as_str().into());
+        if let Some(metadata) = self.metadata {
+            fields.insert("metadata".into(), metadata);
+        }
+        fields.insert("parts".into(), Value::Array(self.parts.into_iter().map(Value::Object).collect()));
+        fields.extend(self.extra);
+        Value::Object(fields)
     }
 
     /// Checks and reads a message from outside.
@@ -90,7 +115,7 @@ impl UiMessage {
         if value.get("parts").is_none() && value.get("content").is_some() {
             return Err(Error::input("messages with `content` instead of `parts` are from an older SDK and are not supported"));
         }
-        let message: UiMessage = serde_json::from_value(value).map_err(|e| Error::input(format!("not a UI message: {e}")))?;
+        let message = Self::read(value).map_err(|e| Error::input(format!("not a UI message: {e}")))?;
         if message.id.is_empty() || message.id.len() > crate::limits::ID {
             return Err(Error::input(format!("a message id must have 1 to {} bytes", crate::limits::ID)));
         }
@@ -102,7 +127,16 @@ impl UiMessage {
 
     /// The message as JSON text, as it is stored and sent.
     pub fn json(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
+        let mut out = Writer::new();
+        out.str("id", &self.id).str("role", self.role.as_str()).opt("metadata", self.metadata.as_ref());
+        let parts: Vec<String> = self.parts.iter().map(|part| serde_json::to_string(part).unwrap_or_default()).collect();
+        let mut list = String::new();
+        super::array(&mut list, &parts);
+        out.raw("parts", &list);
+        for (key, value) in &self.extra {
+            out.field(key, value);
+        }
+        out.end()
     }
 
     /// The text parts, joined.
@@ -170,11 +204,11 @@ mod tests {
     #[test]
     fn what_is_no_message_is_refused_with_a_reason() {
         let table = [
-            (json!({"id":"a","role":"user"}), "missing field `parts`"),
-            (json!({"id":"a","role":"robot","parts":[]}), "unknown variant `robot`"),
-            (json!({"id":7,"role":"user","parts":[]}), "expected a string"),
+            (json!({"id":"a","role":"user"}), "`parts` is not an array"),
+            (json!({"id":"a","role":"robot","parts":[]}), "`role` is not"),
+            (json!({"id":7,"role":"user","parts":[]}), "`id` is not a string"),
             (json!({"id":"","role":"user","parts":[]}), "1 to 256 bytes"),
-            (json!({"id":"a","role":"user","parts":["x"]}), "expected a map"),
+            (json!({"id":"a","role":"user","parts":["x"]}), "a part is not an object"),
             (json!({"id":"a","role":"user","parts":[{}]}), "needs a `type`"),
             (json!({"id":"a","role":"user","content":"v4"}), "older SDK"),
         ];

@@ -6,8 +6,12 @@
 pub mod chunk;
 pub mod message;
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::borrow::Cow;
 
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
 use serde_json::{Map, Value, value::RawValue};
 
 use crate::{
@@ -90,17 +94,44 @@ pub struct ChatBody {
     pub custom: Map<String, Value>,
 }
 
-/// The top level of an object with its values unread: a field of the wrong type spoils nothing but itself.
-struct Fields<'a>(BTreeMap<Cow<'a, str>, &'a RawValue>);
+/// The top level of an object with its values unread: a field of the wrong type spoils nothing but itself. Of equal keys the last
+/// counts, as in JavaScript.
+struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Top;
+        impl<'de> Visitor<'de> for Top {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(Key(key)) = map.next_key()? {
+                    fields.push((key, map.next_value()?));
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(Top)
+    }
+}
+
+/// A key, borrowed where it holds no escape.
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'a> Fields<'a> {
     fn read(text: &'a str) -> Option<Self> {
-        // A map of raw values is read without recursion, however deep the values are.
-        serde_json::from_str::<BTreeMap<Cow<'a, str>, &'a RawValue>>(text).ok().map(Fields)
+        // Raw values are read without recursion, however deep they are.
+        serde_json::from_str(text).ok()
     }
 
     fn raw(&self, key: &str) -> Option<&'a RawValue> {
-        self.0.get(key).copied()
+        self.0.iter().rev().find(|(name, _)| name == key).map(|(_, raw)| *raw)
     }
 
     fn str(&self, key: &str) -> Option<Cow<'a, str>> {
@@ -111,6 +142,12 @@ impl<'a> Fields<'a> {
     fn flag(&self, key: &str) -> Option<bool> {
         self.raw(key).and_then(|raw| raw.get().parse().ok())
     }
+}
+
+/// The id and the role of a message, without reading the rest of it.
+pub fn id_and_role(message: &str) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
+    let fields = Fields::read(message)?;
+    Some((fields.str("id")?, fields.str("role")?))
 }
 
 /// Reads a text frame. Never fails: what cannot be read is [`ClientFrame::Application`] or says why.

@@ -19,7 +19,8 @@ const corsOf = (response) =>
 const CORS = {
   "access-control-allow-origin": PAGE,
   "access-control-allow-methods": "GET, POST, HEAD, OPTIONS",
-  "access-control-allow-headers": "*",
+  // The wildcard does not cover `Authorization` (Fetch standard), so a page that sends the token needs it named.
+  "access-control-allow-headers": "Authorization, *",
   "access-control-max-age": "86400",
 };
 

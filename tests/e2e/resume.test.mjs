@@ -199,10 +199,12 @@ served.test("a probe before the model said anything waits for the stream", async
   await gate.reached(1);
   const late = await room.connect();
   assert.deepEqual(await late.ask("p-3"), { type: "cf_agent_stream_pending", id, probeId: "p-3" });
-  gate.open();
+  // The head and one delta: the stream has begun, and waits.
+  gate.open(2);
   const offer = await late.frame("cf_agent_stream_resuming");
   assert.deepEqual(offer, { type: "cf_agent_stream_resuming", id });
-  late.ack(id);
+  await attach(late, id);
+  gate.open();
   await Promise.all([sender.done(id), late.done(id)]);
   assert.equal(textOfChunks(late.chunks(id)), TEXT);
   assert.equal(textOf((await room.history()).at(-1)), TEXT);

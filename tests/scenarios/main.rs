@@ -1,9 +1,12 @@
 //! Whole conversations in a simulated world: the production runtime on real SQL, scripted providers, simulated browsers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)] // tests say so by panicking
 
+mod agent;
 mod chaos;
+mod custom;
 mod death;
 mod smoke;
+mod storage;
 
 use wakeful::{
     prelude::*,
@@ -47,7 +50,7 @@ pub fn world() -> World<Helper> {
 
 /// Asserts that the object could sleep: no job, no alarm, nothing asked and unanswered.
 #[track_caller]
-pub fn assert_idle(world: &World<Helper>) {
+pub fn assert_idle<A: Agent>(world: &World<A>) {
     assert_eq!((world.jobs(), world.alarm_at()), (0, None), "jobs and alarm of an idle object\n{}", world.story());
     world.check();
 }

@@ -178,7 +178,9 @@ fn what_arrives_in_one_read_costs_one_frame_and_no_transaction_of_its_own() {
 #[test]
 fn a_tool_that_takes_its_time_keeps_the_object_awake_and_nothing_else() {
     let gates = Gates::new();
-    let world = World::new(Helper { gates: Some(gates.clone()) }).with_gates(&gates).model(script![call("weather", json!({ "city": "Oslo" })), text("Sunny.")]);
+    let world = World::new(Helper { gates: Some(gates.clone()) })
+        .with_gates(&gates)
+        .model(script![call("weather", json!({ "city": "Oslo" })), text("Sunny.")]);
     let tab = world.connect("S1");
     tab.send("weather?");
     world.run();
@@ -267,5 +269,25 @@ fn a_bare_socket_learns_that_its_request_was_no_request() {
     socket.binary([1, 2, 3]);
     world.run();
     assert!(socket.conn().is_some());
+    assert_idle(&world);
+}
+
+// recovery I24
+#[test]
+fn a_plain_turn_writes_few_rows() {
+    let world = world().model(script![text_deltas(&["a"; 5]), text_deltas(&["b"; 45])]);
+    let tab = world.connect("S1");
+    let rows = |question: &str| {
+        let before = world.meter().written;
+        tab.send(question);
+        world.run();
+        world.meter().written - before
+    };
+    let (short, long) = (rows("short"), rows("long"));
+    // 48 chunks are at most 5 segments, each written and deleted once.
+    assert!(short <= 20 + 2 && long <= 20 + 2 * 5, "{short} and {long} rows written");
+    let idle = world.meter();
+    world.run_for(3_600_000);
+    assert_eq!(world.meter().written, idle.written, "an idle hour writes nothing");
     assert_idle(&world);
 }

@@ -38,12 +38,20 @@ const fn phrase(all: &'static [&'static str], numbers: &'static [(Field, Place)]
 
 /// In the order of the specification where it matters: the first that matches gives the numbers.
 static PHRASES: &[Phrase] = &[
-    phrase(&["prompt is too long", "model maximum context length"], &[(Input, After("too long: ")), (Limit, After("context length: "))]),
+    phrase(
+        &["prompt is too long", "model maximum context length"],
+        &[(Input, After("too long: ")), (Limit, After("context length: "))],
+    ),
     phrase(&["prompt is too long"], &[(Input, After("too long: ")), (Limit, After(" > "))]),
     phrase(&["exceed context limit"], &[(Input, After("context limit: ")), (Output, After(" + ")), (Limit, After(" > "))]),
     phrase(
         &["maximum context length is", "output tokens and your prompt contains at least"],
-        &[(Limit, After("context length is ")), (Output, After("you requested ")), (InputAtLeast, After("contains at least ")), (Total, After("total of at least "))],
+        &[
+            (Limit, After("context length is ")),
+            (Output, After("you requested ")),
+            (InputAtLeast, After("contains at least ")),
+            (Total, After("total of at least ")),
+        ],
     ),
     phrase(
         &["maximum context length is", "of text input"],
@@ -57,22 +65,41 @@ static PHRASES: &[Phrase] = &[
     ),
     phrase(
         &["maximum context length of", "tokens from the input messages"],
-        &[(Limit, After("context length of ")), (Total, After("a total of ")), (Input, After("tokens: ")), (Output, After("input messages and "))],
+        &[
+            (Limit, After("context length of ")),
+            (Total, After("a total of ")),
+            (Input, After("tokens: ")),
+            (Output, After("input messages and ")),
+        ],
     ),
     phrase(
         &["maximum context length is", "in the messages"],
-        &[(Limit, After("context length is ")), (Total, After("you requested ")), (Input, After("tokens (")), (Output, After("in the messages, "))],
+        &[
+            (Limit, After("context length is ")),
+            (Total, After("you requested ")),
+            (Input, After("tokens (")),
+            (Output, After("in the messages, ")),
+        ],
     ),
     phrase(&["maximum context length is", "resulted in"], &[(Limit, After("context length is ")), (Input, After("resulted in "))]),
     phrase(&["input length (", "maximum context length ("], &[(Input, After("input length (")), (Limit, After("context length ("))]),
-    phrase(&["prompt contains", "too large for model with"], &[(Input, After("contains ")), (Limit, After("too large for model with "))]),
+    phrase(
+        &["prompt contains", "too large for model with"],
+        &[(Input, After("contains ")), (Limit, After("too large for model with "))],
+    ),
     phrase(&["input token count", "exceeds"], &[(Input, After("token count ")), (Limit, After("tokens allowed "))]),
     phrase(&["only supports up to", "token"], &[(Input, After("token count is ")), (Limit, After("supports up to "))]),
     phrase(&["maximum prompt length is"], &[(Limit, After("prompt length is ")), (Input, After("contains "))]),
     phrase(&["maximum allowed input length"], &[(Input, After("input length ")), (Limit, After("allowed input length of "))]),
     phrase(&["longer than the model's context"], &[(Input, After("the input (")), (Limit, After("context length ("))]),
-    phrase(&["inputs tokens + max_new_tokens"], &[(Limit, After("must be <= ")), (Input, After("given: ")), (Output, After("tokens and "))]),
-    phrase(&["`inputs` tokens + `max_new_tokens`"], &[(Limit, After("must be <= ")), (Input, After("given: ")), (Output, After("tokens and "))]),
+    phrase(
+        &["inputs tokens + max_new_tokens"],
+        &[(Limit, After("must be <= ")), (Input, After("given: ")), (Output, After("tokens and "))],
+    ),
+    phrase(
+        &["`inputs` tokens + `max_new_tokens`"],
+        &[(Limit, After("must be <= ")), (Input, After("given: ")), (Output, After("tokens and "))],
+    ),
     phrase(&["`inputs` must have less than"], &[(Limit, After("less than ")), (Input, After("given: "))]),
     phrase(&["too many total text bytes"], &[]),
     phrase(&["exceed_context_size"], &[(Input, After("request (")), (Limit, After("context size ("))]),
@@ -86,7 +113,10 @@ static PHRASES: &[Phrase] = &[
     phrase(&["exceeded model token limit"], &[(Limit, After("token limit: ")), (Input, After("requested: "))]),
     phrase(&["range of input length should be"], &[(Limit, After("[1, "))]),
     phrase(&["prompt token count of", "exceeds the limit"], &[(Input, After("token count of ")), (Limit, After("the limit of "))]),
-    phrase(&["reduce the length of the messages", "current length is"], &[(Input, After("current length is ")), (Limit, After("limit is "))]),
+    phrase(
+        &["reduce the length of the messages", "current length is"],
+        &[(Input, After("current length is ")), (Limit, After("limit is "))],
+    ),
     phrase(&["maximum context length"], &[]),
     phrase(&["prompt too long"], &[]),
     phrase(&["prompt exceeds max length"], &[]),
@@ -161,7 +191,7 @@ impl Numbers {
 /// summarised (`providers.md` §13.3). `estimate` is our own count of the input, for servers that stop counting.
 pub fn smaller_cap(error: &ModelError, estimate: Option<u64>) -> Option<u32> {
     const LEAST: u64 = 1_024;
-    let numbers = &error.numbers;
+    let numbers = error.numbers.as_deref()?;
     let (limit, _) = (numbers.limit?, numbers.output?);
     let cap = match error.class {
         ModelErrorClass::Overflow(OverflowKind::Output) => limit.checked_sub(numbers.input?)?.checked_sub(256)?,

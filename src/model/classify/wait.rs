@@ -103,7 +103,8 @@ mod tests {
         assert_eq!(http_date("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
         assert_eq!(http_date("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
         assert_eq!(http_date("Thu, 29 Feb 2024 12:00:00 GMT"), Some(1_709_208_000));
-        for bad in ["", "tomorrow", "Sun, 06 Foo 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:99:37 GMT", "Sun, 06 Nov 99999 08:49:37 GMT"] {
+        for bad in ["", "tomorrow", "Sun, 06 Foo 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:99:37 GMT", "Sun, 06 Nov 99999 08:49:37 GMT"]
+        {
             assert_eq!(http_date(bad), None, "{bad}");
         }
     }
@@ -115,14 +116,12 @@ mod tests {
             status: 429,
             headers: fields.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
         };
-        let table: [(&[(&str, &str)], Option<u64>); 7] = [
+        type Fields<'a> = &'a [(&'a str, &'a str)];
+        let table: [(Fields<'_>, Option<u64>); 7] = [
             (&[("retry-after", "2")], Some(2_000)),
             (&[("retry-after", "0.5")], Some(500)),
             (&[("retry-after", "30"), ("retry-after-ms", "150")], Some(150)),
-            (
-                &[("date", "Sun, 06 Nov 1994 08:49:37 GMT"), ("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")],
-                Some(30_000),
-            ),
+            (&[("date", "Sun, 06 Nov 1994 08:49:37 GMT"), ("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")], Some(30_000)),
             (&[("date", "Sun, 06 Nov 1994 08:49:37 GMT"), ("retry-after", "Sun, 06 Nov 1994 08:49:00 GMT")], Some(0)),
             (&[("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")], None),
             (&[("retry-after", "-3")], None),

@@ -30,7 +30,7 @@ struct Slot {
 }
 
 /// One entry of `tool_calls`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Entry {
     index: Option<u64>,
     id: String,
@@ -39,9 +39,8 @@ struct Entry {
     extra: Map<String, Value>,
 }
 
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug)]
 enum Args {
-    #[default]
     None,
     Piece(String),
     Whole(String),
@@ -148,24 +147,22 @@ impl Calls {
 impl Entry {
     fn read(value: Value) -> Option<Self> {
         let Value::Object(mut fields) = value else { return None };
-        let mut entry = Self::default();
-        entry.index = fields.remove("index").as_ref().and_then(number);
-        entry.id = fields.remove("id").as_ref().map(label).unwrap_or_default();
+        let index = fields.remove("index").as_ref().and_then(number);
+        let id = fields.remove("id").as_ref().map(label).unwrap_or_default();
         fields.remove("type");
         // The flat form of Workers AI's own answers has name and arguments beside the id.
         let mut function = match fields.remove("function") {
             Some(Value::Object(function)) => function,
             _ => ["name", "arguments"].iter().filter_map(|key| fields.remove_entry(*key)).collect(),
         };
-        entry.name = function.remove("name").as_ref().and_then(Value::as_str).map(str::trim).unwrap_or_default().to_owned();
-        entry.args = match function.remove("arguments") {
+        let name = function.remove("name").as_ref().and_then(Value::as_str).map(str::trim).unwrap_or_default().to_owned();
+        let args = match function.remove("arguments") {
             None | Some(Value::Null) => Args::None,
             Some(Value::String(text)) => Args::Piece(text),
             Some(other) => Args::Whole(other.to_string()),
         };
         fields.retain(|_, value| !value.is_null());
-        entry.extra = fields;
-        Some(entry)
+        Some(Self { index, id, name, args, extra: fields })
     }
 
     /// The finalizer some servers send: an index and nothing else.
@@ -200,7 +197,9 @@ impl Slot {
             self.args.push_str(&text);
         }
         if self.announced {
-            if !text.is_empty() && !(whole && begun) {
+            // Arguments sent whole after pieces of them replace those; what was shown of them stands.
+            let replaced = whole && begun;
+            if !text.is_empty() && !replaced {
                 out.push(ModelEvent::ToolInputDelta { slot: number_of(at), text });
             }
         } else if !self.name.is_empty() && (!self.args.is_empty() || (!self.id.is_empty() && self.name_is_settled(tools))) {

@@ -35,7 +35,10 @@ pub(super) struct ChatDecoder {
 enum Body {
     /// Nothing but white space so far.
     Undecided,
-    Events { sse: Sse, front: Vec<u8> },
+    Events {
+        sse: Sse,
+        front: Vec<u8>,
+    },
     /// A JSON answer in one piece.
     Whole(Vec<u8>),
     /// An error, or a page.
@@ -104,6 +107,7 @@ impl Decoder for ChatDecoder {
     }
 
     fn end(&mut self, end: End, out: &mut Vec<ModelEvent>) -> Result<Finish, ModelError> {
+        out.extend(self.left_out.take().map(ModelEvent::Warning));
         let outcome = self.outcome(&end, out);
         let had_calls = self.reader.step.has_open_call();
         // Whatever the outcome, what clients saw beginning is closed.
@@ -516,7 +520,8 @@ fn usage(value: &Value) -> Option<Usage> {
     };
     // Some servers count reasoning beside the output; the total tells.
     if let (Some(output), Some(reasoning)) = (usage.output, usage.reasoning) {
-        let apart = usage.input.zip(top("total_tokens")).is_some_and(|(input, total)| reasoning > 0 && input + output + reasoning == total);
+        let apart =
+            usage.input.zip(top("total_tokens")).is_some_and(|(input, total)| reasoning > 0 && input + output + reasoning == total);
         if output < reasoning || apart {
             usage.output = Some(output + reasoning);
         }
@@ -528,7 +533,9 @@ fn usage(value: &Value) -> Option<Usage> {
 pub(crate) fn count(value: Option<&Value>) -> Option<u64> {
     const MOST: u64 = 100_000_000;
     let number = match value? {
-        Value::Number(number) => number.as_u64().or_else(|| number.as_f64().filter(|n| *n >= 0.0 && *n <= MOST as f64).map(|n| n as u64)),
+        Value::Number(number) => {
+            number.as_u64().or_else(|| number.as_f64().filter(|n| *n >= 0.0 && *n <= MOST as f64).map(|n| n as u64))
+        }
         Value::String(text) => text.trim().parse().ok(),
         _ => None,
     };

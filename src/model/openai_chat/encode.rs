@@ -64,7 +64,7 @@ pub(crate) fn body(request: &ModelRequest, profile: &Profile, model: Option<&str
             j.key(name).value(value);
         }
     });
-    if count == 0 {
+    if count == 0 && !own.contains_key("messages") {
         return Err(ModelError::new(ModelErrorClass::InvalidRequest, "there is nothing to send: no system prompt and no message"));
     }
     let body = json.into_text();
@@ -241,7 +241,9 @@ fn reasoning(request: &ModelRequest, profile: &Profile, fields: &mut Fields<'_>)
     match (profile.control, effort) {
         (Control::Effort | Control::Template, Some(effort)) => fields.text("reasoning_effort", effort),
         (Control::Template, None) => fields.with("chat_template_kwargs", |j| j.raw(r#"{"enable_thinking":false}"#)),
-        (Control::EnableThinking, effort) => fields.with("enable_thinking", |j| j.raw(if effort.is_some() { "true" } else { "false" })),
+        (Control::EnableThinking, effort) => {
+            fields.with("enable_thinking", |j| j.raw(if effort.is_some() { "true" } else { "false" }))
+        }
         (Control::Thinking, Some(_)) => fields.with("thinking", |j| j.raw(r#"{"type":"enabled"}"#)),
         (Control::Thinking, None) => fields.with("thinking", |j| j.raw(r#"{"type":"disabled"}"#)),
         (Control::Object, Some(effort)) => fields.with("reasoning", |j| j.object(|j| j.text("effort", effort))),
@@ -400,7 +402,8 @@ fn replay(parts: &[AssistantPart], has_calls: bool, profile: &Profile, json: &mu
             let mut details: Vec<Value> = Vec::new();
             for part in parts {
                 if let AssistantPart::Reasoning { meta: Some(meta), .. } = part
-                    && let Some(entries) = meta.get(profile.namespace).and_then(|own| own.get("reasoning_details")).and_then(Value::as_array)
+                    && let Some(entries) =
+                        meta.get(profile.namespace).and_then(|own| own.get("reasoning_details")).and_then(Value::as_array)
                 {
                     entries.iter().for_each(|entry| super::step::merge_detail(&mut details, entry.clone()));
                 }

@@ -69,7 +69,8 @@ pub(super) fn form<'a>(profile: &Profile, media_type: &str, url: &'a str, filena
         if essence == "application/pdf" {
             return FilePart::Document(filename.unwrap_or("document.pdf"), url);
         }
-        let textual = essence.starts_with("text/") || matches!(essence.as_str(), "application/json" | "application/xml" | "application/yaml");
+        let textual =
+            essence.starts_with("text/") || matches!(essence.as_str(), "application/json" | "application/xml" | "application/yaml");
         if textual && let Some(text) = data.text() {
             let name = filename.unwrap_or("without a name");
             return FilePart::Text(format!("[file: {name} ({essence})]\n{text}"));

@@ -66,7 +66,8 @@ fn check_headers(headers: &[(String, String)]) -> Result<(), ModelError> {
     let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     for (name, value) in headers {
         if name.is_empty() || !name.chars().all(token) || value.chars().any(|c| c.is_control()) {
-            let text = format!("the header \"{}\" cannot be sent: its name or value has characters no header may have", name.escape_debug());
+            let text =
+                format!("the header \"{}\" cannot be sent: its name or value has characters no header may have", name.escape_debug());
             return Err(ModelError::new(ModelErrorClass::InvalidRequest, text));
         }
     }

@@ -13,8 +13,8 @@ use super::{
 use crate::{
     limits::{STEP_CALLS, STEP_TEXT},
     model::{
-        Finish, FinishReason, ModelError, ModelErrorClass, ModelEvent, ModelRequest, OverflowKind, Reasoning, ToolChoice, ToolSpec, Usage,
-        profile::Profile,
+        Finish, FinishReason, ModelError, ModelErrorClass, ModelEvent, ModelRequest, OverflowKind, Reasoning, ToolChoice, ToolSpec,
+        Usage, profile::Profile,
     },
 };
 
@@ -102,6 +102,9 @@ impl Step {
     }
 
     fn visible(&mut self, text: String, out: &mut Vec<ModelEvent>) {
+        if text.is_empty() {
+            return;
+        }
         if self.think.is_past() {
             return self.block(Open::Text, text, out);
         }

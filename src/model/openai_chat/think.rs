@@ -24,9 +24,13 @@ pub(super) struct Think {
 #[derive(Debug, PartialEq)]
 enum State {
     /// Nothing but white space so far.
-    Front { implicit: bool },
+    Front {
+        implicit: bool,
+    },
     /// Behind a tag: the line ends next to it belong to it.
-    AfterTag { open: bool },
+    AfterTag {
+        open: bool,
+    },
     Inside,
     /// All the rest is text.
     Past,

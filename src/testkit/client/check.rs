@@ -286,11 +286,16 @@ mod tests {
     use serde_json::json;
 
     fn response(id: &str, seq: u64, chunk: Value) -> Entry {
-        Entry::Received(json!({ "type": "cf_agent_use_chat_response", "id": id, "body": chunk.to_string(), "done": false, "seq": seq }).to_string())
+        Entry::Received(
+            json!({ "type": "cf_agent_use_chat_response", "id": id, "body": chunk.to_string(), "done": false, "seq": seq })
+                .to_string(),
+        )
     }
 
     fn terminal(id: &str) -> Entry {
-        Entry::Received(json!({ "type": "cf_agent_use_chat_response", "id": id, "body": "", "done": true, "outcome": "completed" }).to_string())
+        Entry::Received(
+            json!({ "type": "cf_agent_use_chat_response", "id": id, "body": "", "done": true, "outcome": "completed" }).to_string(),
+        )
     }
 
     fn transcript(connect: bool) -> Entry {

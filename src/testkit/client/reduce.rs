@@ -98,7 +98,8 @@ impl Sdk {
             }
             "text-start" | "reasoning-start" => {
                 let block = if kind == "text-start" { Block::Text } else { Block::Reasoning };
-                let mut part = json!({ "type": if block == Block::Text { "text" } else { "reasoning" }, "text": "", "state": "streaming" });
+                let mut part =
+                    json!({ "type": if block == Block::Text { "text" } else { "reasoning" }, "text": "", "state": "streaming" });
                 if block == Block::Reasoning {
                     part["id"] = text("id").into();
                 }
@@ -157,7 +158,9 @@ impl Sdk {
                 let part = &mut self.parts()[place];
                 part["state"] = "approval-requested".into();
                 part["approval"] = json!({ "id": text("approvalId") });
-                for (from, to) in [("approvalDescriptor", "descriptor"), ("signature", "signature"), ("inputSchemaInput", "inputSchemaInput")] {
+                for (from, to) in
+                    [("approvalDescriptor", "descriptor"), ("signature", "signature"), ("inputSchemaInput", "inputSchemaInput")]
+                {
                     let mut approval = part["approval"].take();
                     copy(chunk, from, &mut approval, to);
                     part["approval"] = approval;
@@ -180,17 +183,33 @@ impl Sdk {
                 let field = |key: &str| chunk.get(key).cloned().unwrap_or(Value::Null);
                 if kind == "tool-output-available" {
                     let output = field("output");
-                    self.tool(Some(place), &name, dynamic, chunk, "output-available", &[("input", input), ("preliminary", field("preliminary"))]);
+                    self.tool(
+                        Some(place),
+                        &name,
+                        dynamic,
+                        chunk,
+                        "output-available",
+                        &[("input", input), ("preliminary", field("preliminary"))],
+                    );
                     self.parts()[place]["output"] = output;
                 } else {
-                    self.tool(Some(place), &name, dynamic, chunk, "output-error", &[("input", input), ("errorText", field("errorText"))]);
+                    self.tool(
+                        Some(place),
+                        &name,
+                        dynamic,
+                        chunk,
+                        "output-error",
+                        &[("input", input), ("errorText", field("errorText"))],
+                    );
                 }
             }
             "tool-output-denied" => {
                 let place = self.tool_anywhere(&text("toolCallId"))?;
                 self.parts()[place]["state"] = "output-denied".into();
             }
-            "source-url" | "source-document" | "file" | "reasoning-file" | "custom" | "steering-message" => self.parts().push(chunk.clone()),
+            "source-url" | "source-document" | "file" | "reasoning-file" | "custom" | "steering-message" => {
+                self.parts().push(chunk.clone())
+            }
             "error" => return Err(text("errorText")),
             data if data.starts_with("data-") => {
                 if chunk.get("transient") == Some(&Value::Bool(true)) {
@@ -281,7 +300,10 @@ impl Builder {
         let terminal = matches!(state.as_str(), "output-available" | "output-error" | "output-denied");
         match kind.as_str() {
             "start" | "finish" | "message-metadata" => {
-                if kind == "start" && !self.continuation && let Some(id) = chunk.get("messageId").and_then(Value::as_str) {
+                if kind == "start"
+                    && !self.continuation
+                    && let Some(id) = chunk.get("messageId").and_then(Value::as_str)
+                {
                     self.id = id.into();
                 }
                 if let Some(more) = chunk.get("messageMetadata").and_then(Value::as_object) {
@@ -362,7 +384,9 @@ impl Builder {
             }
             "file" => self.parts.push(json!({ "type": "file", "mediaType": chunk["mediaType"], "url": chunk["url"] })),
             "source-url" | "source-document" => self.parts.push(chunk.clone()),
-            data if data.starts_with("data-") && chunk.get("transient") != Some(&Value::Bool(true)) => place_data(&mut self.parts, chunk),
+            data if data.starts_with("data-") && chunk.get("transient") != Some(&Value::Bool(true)) => {
+                place_data(&mut self.parts, chunk)
+            }
             _ => {}
         }
     }
@@ -411,7 +435,8 @@ impl Builder {
 
     /// Whether the list holds a copy of this message whose text is not a beginning of ours; then that copy wins.
     pub(super) fn diverges_from(&self, messages: &[Value]) -> bool {
-        let text = |parts: &[Value]| parts.iter().filter(|p| p["type"] == "text").filter_map(|p| p["text"].as_str()).collect::<String>();
+        let text =
+            |parts: &[Value]| parts.iter().filter(|p| p["type"] == "text").filter_map(|p| p["text"].as_str()).collect::<String>();
         let stored = messages.iter().find(|m| m["id"] == self.id.as_str()).and_then(|m| m["parts"].as_array());
         stored.is_some_and(|stored| !text(&self.parts).starts_with(&text(stored)))
     }
@@ -517,9 +542,16 @@ mod tests {
 
     #[test]
     fn a_continuation_extends_the_last_assistant_message() {
-        let mut list = vec![json!({ "id": "u", "role": "user", "parts": [] }), json!({ "id": "a", "role": "assistant", "parts": [{ "type": "text", "text": "one" }] })];
+        let mut list = vec![
+            json!({ "id": "u", "role": "user", "parts": [] }),
+            json!({ "id": "a", "role": "assistant", "parts": [{ "type": "text", "text": "one" }] }),
+        ];
         let mut builder = Builder::new("n", true);
-        for chunk in [json!({ "type": "start", "messageId": "zzz" }), json!({ "type": "text-start", "id": "9" }), json!({ "type": "text-delta", "id": "9", "delta": "two" })] {
+        for chunk in [
+            json!({ "type": "start", "messageId": "zzz" }),
+            json!({ "type": "text-start", "id": "9" }),
+            json!({ "type": "text-delta", "id": "9", "delta": "two" }),
+        ] {
             builder.apply(&chunk);
         }
         builder.merge_into(&mut list);

@@ -67,7 +67,7 @@ pub fn http(origin: &Origin, head: &Head, body: &[u8]) -> ModelError {
     let text = String::from_utf8_lossy(body);
     let said = said::read(&text);
     let mut error = judge(origin, Some(head.status), &said);
-    error.raw = clip(&origin.scrub(&text), ERROR_RAW);
+    error.raw = clip(&origin.scrub(&text), ERROR_RAW).into();
     error.request_id = ["x-request-id", "request-id", "cf-aig-log-id", "x-generation-id", "cf-ray"]
         .iter()
         .find_map(|name| head.header(name))
@@ -92,14 +92,14 @@ pub fn http(origin: &Origin, head: &Head, body: &[u8]) -> ModelError {
 pub fn stream(origin: &Origin, event: &str, value: &Value) -> Option<ModelError> {
     let said = said::of_stream(event, value)?;
     let mut error = judge(origin, None, &said);
-    error.raw = clip(&origin.scrub(&value.to_string()), ERROR_RAW);
+    error.raw = clip(&origin.scrub(&value.to_string()), ERROR_RAW).into();
     Some(capped(origin, error))
 }
 
 /// An event named `error` whose data is no JSON.
 pub fn stream_text(origin: &Origin, text: &str) -> ModelError {
     let mut error = judge(origin, None, &said::read(text));
-    error.raw = clip(&origin.scrub(text), ERROR_RAW);
+    error.raw = clip(&origin.scrub(text), ERROR_RAW).into();
     capped(origin, error)
 }
 
@@ -107,7 +107,7 @@ pub fn stream_text(origin: &Origin, text: &str) -> ModelError {
 pub fn transport(route: &Route, text: &str) -> ModelError {
     let origin = Origin::of(route, &[]);
     let mut error = judge(&origin, None, &said::read(text));
-    error.raw = clip(&origin.scrub(text), ERROR_RAW);
+    error.raw = clip(&origin.scrub(text), ERROR_RAW).into();
     if error.class == ModelErrorClass::Transient && error.code.is_none() {
         error.code = Some("network".into());
     }
@@ -119,7 +119,7 @@ pub fn protocol(origin: &Origin, what: &str, body: &str) -> ModelError {
     let quoted: String = body.trim().chars().take(200).collect();
     let message = if quoted.is_empty() { what.to_owned() } else { format!("{what}: {quoted}") };
     let mut error = ModelError::new(ModelErrorClass::Protocol, clip(&origin.scrub(&message), ERROR_MESSAGE));
-    error.raw = clip(&origin.scrub(body), ERROR_RAW);
+    error.raw = clip(&origin.scrub(body), ERROR_RAW).into();
     error
 }
 
@@ -181,7 +181,7 @@ fn judge(origin: &Origin, status: Option<u16>, said: &Said) -> ModelError {
     error.code = said.code.clone().or_else(|| said.kind.clone()).map(|code| clip(&code, 256));
     error.retry_after_ms = said.retry_ms.or_else(|| wait::of_text(&text));
     error.request_id = said.request_id.clone();
-    error.numbers = numbers;
+    error.numbers = (numbers != Numbers::default()).then(|| Box::new(numbers));
     error
 }
 
@@ -203,9 +203,7 @@ fn haystack(said: &Said) -> String {
     let text = text.to_lowercase().replace('\u{2019}', "'");
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
-    let separator = |at: usize| {
-        at > 0 && digit(at - 1) && digit(at + 1) && digit(at + 2) && digit(at + 3) && !digit(at + 4)
-    };
+    let separator = |at: usize| at > 0 && digit(at - 1) && digit(at + 1) && digit(at + 2) && digit(at + 3) && !digit(at + 4);
     text.char_indices().filter(|(at, c)| *c != ',' || !separator(*at)).map(|(_, c)| c).collect()
 }
 

@@ -1,0 +1,60 @@
+//! The classes and the routes.
+
+use wakeful::{
+    Config,
+    durable::{
+        Cors, Gate, RouteOptions, Target, route, route_to,
+        worker::{Context, Env, Request, Response, Result, event},
+    },
+    model::ModelRef,
+    runtime::router::query_param,
+};
+
+use crate::probe::Probe;
+
+wakeful::durable_agent!(pub struct OpenState for Probe = |env| Probe::new(Config { client_state: true, ..Config::default() }, model(env)));
+wakeful::durable_agent!(pub struct ClosedState for Probe = |env| Probe::new(Config::default(), model(env)));
+wakeful::durable_agent!(
+    pub struct Anonymous for Probe = |env| Probe::new(Config { client_state: true, send_identity: false, ..Config::default() }, model(env))
+);
+
+fn model(env: &Env) -> ModelRef {
+    let var = |name: &str| env.var(name).ok().map(|v| v.to_string());
+    let mut model = ModelRef::from(var("MODEL").unwrap_or_else(|| "demo".into()));
+    model.base_url = var("MODEL_BASE_URL");
+    model
+}
+
+#[event(fetch)]
+async fn fetch(request: Request, env: Env, _: Context) -> Result<Response> {
+    let path = request.path();
+    if path == "/chat" || path.starts_with("/chat/") {
+        let target = Target { class_name: "OpenState".into(), name: "mapped".into() };
+        return route_to(&request, &env, &target, &RouteOptions::new()).await;
+    }
+    let gate = async |request: &Request, _: &Target| -> Result<Gate> {
+        Ok(match query_param(&request.inner().url(), "pass").as_deref() {
+            Some("yes") => Gate::Pass,
+            Some("instead") => {
+                let mut other = request.clone_mut()?;
+                other.headers_mut()?.set("x-replaced", "1")?;
+                Gate::Replace(other)
+            }
+            _ => Gate::Answer(Response::error("no", 401)?),
+        })
+    };
+    let all = [
+        RouteOptions::new(),
+        RouteOptions::new().prefix("api/agents"),
+        RouteOptions::new().prefix("cors").cors(Cors::Any),
+        RouteOptions::new().prefix("map").cors(Cors::Headers(vec![("Access-Control-Allow-Origin".into(), "https://a".into())])),
+        RouteOptions::new().prefix("listed").cors(Cors::Origins(vec!["https://a".into()])),
+        RouteOptions::new().prefix("gated").cors(Cors::Any).on_before_connect(gate).on_before_request(gate),
+    ];
+    for options in &all {
+        if let Some(answer) = route(&request, &env, options).await? {
+            return Ok(answer);
+        }
+    }
+    Response::error("not an agent", 404)
+}

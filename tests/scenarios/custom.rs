@@ -1,0 +1,243 @@
+//! An agent whose every hook a scenario can set, and that writes down which of them were called.
+
+use std::{borrow::Cow, cell::RefCell, fmt::Write, rc::Rc};
+
+use futures_util::{FutureExt, future::LocalBoxFuture};
+use serde_json::Value;
+use wakeful::{engine::events::Event, ids::ConnId, model::ModelError, prelude::*, wire::chunk::Chunk};
+
+type Hook<I, O> = Rc<dyn Fn(I) -> LocalBoxFuture<'static, O>>;
+
+/// What the hooks saw, a line each; shared by all incarnations.
+#[derive(Clone, Default)]
+pub struct Seen(Rc<RefCell<Vec<String>>>);
+
+impl Seen {
+    pub fn add(&self, line: impl Into<String>) {
+        self.0.borrow_mut().push(line.into());
+    }
+
+    /// The lines so far, and forgets them.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.borrow_mut())
+    }
+}
+
+#[derive(Clone)]
+pub struct Custom {
+    pub seen: Seen,
+    pub config: Config,
+    tools: Rc<dyn Fn(&Turn) -> Tools>,
+    callables: Callables,
+    before_turn: Option<Hook<Turn, Result<TurnPlan>>>,
+    on_response: Option<Hook<(AgentHandle, ChatResponse), ()>>,
+    on_message: Option<Hook<(AgentHandle, ConnId, Message), ()>>,
+    on_request: Option<Hook<(AgentHandle, HttpRequest), Option<HttpResponse>>>,
+    validate: Option<Rc<dyn Fn(&Value) -> Result<()>>>,
+    tags: Option<Rc<dyn Fn(&ConnRequest) -> Result<Vec<String>>>>,
+    chunks: bool,
+}
+
+impl Default for Custom {
+    fn default() -> Self {
+        Self {
+            seen: Seen::default(),
+            config: Config::default(),
+            tools: Rc::new(|_| Tools::new()),
+            callables: Callables::new(),
+            before_turn: None,
+            on_response: None,
+            on_message: None,
+            on_request: None,
+            validate: None,
+            tags: None,
+            chunks: false,
+        }
+    }
+}
+
+/// A tool that takes any object.
+pub fn tool<Fut>(name: &str, run: impl Fn(Value, TurnScope) -> Fut + 'static) -> Tool
+where
+    Fut: Future<Output = Result<Value, ToolError>> + 'static,
+{
+    Tool::dynamic(name, format!("The tool {name}."), serde_json::json!({ "type": "object" }), run)
+}
+
+impl Custom {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn config(mut self, change: impl FnOnce(&mut Config)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    pub fn tools(mut self, tools: impl Fn(&Turn) -> Tools + 'static) -> Self {
+        self.tools = Rc::new(tools);
+        self
+    }
+
+    /// One tool that takes any object.
+    pub fn tool<Fut>(self, name: &'static str, run: impl Fn(Value, TurnScope) -> Fut + 'static) -> Self
+    where
+        Fut: Future<Output = Result<Value, ToolError>> + 'static,
+    {
+        let tool = tool(name, run);
+        self.tools(move |_| Tools::new().with(tool.clone()))
+    }
+
+    pub fn callables(mut self, callables: Callables) -> Self {
+        self.callables = callables;
+        self
+    }
+
+    pub fn before_turn<Fut: Future<Output = Result<TurnPlan>> + 'static>(mut self, hook: impl Fn(Turn) -> Fut + 'static) -> Self {
+        self.before_turn = Some(Rc::new(move |turn| hook(turn).boxed_local()));
+        self
+    }
+
+    pub fn on_response<Fut: Future<Output = ()> + 'static>(mut self, hook: impl Fn(AgentHandle, ChatResponse) -> Fut + 'static) -> Self {
+        self.on_response = Some(Rc::new(move |(handle, response)| hook(handle, response).boxed_local()));
+        self
+    }
+
+    pub fn on_message<Fut: Future<Output = ()> + 'static>(mut self, hook: impl Fn(AgentHandle, ConnId, Message) -> Fut + 'static) -> Self {
+        self.on_message = Some(Rc::new(move |(handle, conn, message)| hook(handle, conn, message).boxed_local()));
+        self
+    }
+
+    pub fn on_request<Fut>(mut self, hook: impl Fn(AgentHandle, HttpRequest) -> Fut + 'static) -> Self
+    where
+        Fut: Future<Output = Option<HttpResponse>> + 'static,
+    {
+        self.on_request = Some(Rc::new(move |(handle, request)| hook(handle, request).boxed_local()));
+        self
+    }
+
+    pub fn validate(mut self, check: impl Fn(&Value) -> Result<()> + 'static) -> Self {
+        self.validate = Some(Rc::new(check));
+        self
+    }
+
+    pub fn tags(mut self, tags: impl Fn(&ConnRequest) -> Result<Vec<String>> + 'static) -> Self {
+        self.tags = Some(Rc::new(tags));
+        self
+    }
+
+    /// Also writes down every chunk.
+    pub fn seeing_chunks(mut self) -> Self {
+        self.chunks = true;
+        self
+    }
+}
+
+impl Agent for Custom {
+    fn model(&self, _: &Turn) -> ModelRef {
+        ModelRef::from("openai-compatible/scripted").base_url("https://model.test/v1").api_key("key")
+    }
+
+    fn instructions(&self, _: &Turn) -> Cow<'static, str> {
+        "Be brief.".into()
+    }
+
+    fn tools(&self, turn: &Turn) -> Tools {
+        (self.tools)(turn)
+    }
+
+    fn config(&self) -> Config {
+        self.config.clone()
+    }
+
+    async fn before_turn(&self, turn: &Turn) -> Result<TurnPlan> {
+        match &self.before_turn {
+            Some(hook) => hook(turn.clone()).await,
+            None => Ok(TurnPlan::default()),
+        }
+    }
+
+    fn on_chunk(&self, chunk: &Chunk) {
+        if self.chunks {
+            self.seen.add(format!("chunk {}", chunk.json()));
+        }
+    }
+
+    async fn on_chat_response(&self, handle: &AgentHandle, response: &ChatResponse) {
+        let mut line = format!("response {} {}", response.request_id, response.status.as_str());
+        if let Some(message) = &response.message {
+            let _ = write!(line, " {:?}", message.text());
+        }
+        if let Some(error) = &response.error {
+            let _ = write!(line, " error {error:?}");
+        }
+        if response.continuation {
+            line.push_str(" continuation");
+        }
+        if response.recovered {
+            line.push_str(" recovered");
+        }
+        self.seen.add(line);
+        if let Some(hook) = &self.on_response {
+            hook((handle.clone(), response.clone())).await;
+        }
+    }
+
+    fn on_chat_error(&self, error: &ModelError, _: &Turn) -> String {
+        self.seen.add(format!("error {:?}", error.class));
+        wakeful::model::classify::public_message(error)
+    }
+
+    fn on_event(&self, _: &Event) {}
+
+    async fn on_request(&self, handle: &AgentHandle, request: &HttpRequest) -> Option<HttpResponse> {
+        match &self.on_request {
+            Some(hook) => hook((handle.clone(), request.clone())).await,
+            None => None,
+        }
+    }
+
+    fn connection_tags(&self, request: &ConnRequest) -> Result<Vec<String>> {
+        self.tags.as_ref().map_or(Ok(Vec::new()), |tags| tags(request))
+    }
+
+    /// `?readonly` in the address.
+    fn is_readonly(&self, request: &ConnRequest) -> bool {
+        request.request.url.contains("readonly")
+    }
+
+    /// Not with `?quiet` in the address.
+    fn sends_protocol(&self, request: &ConnRequest) -> bool {
+        !request.request.url.contains("quiet")
+    }
+
+    async fn on_connect(&self, _: &AgentHandle, conn: &ConnId) {
+        self.seen.add(format!("connect {conn}"));
+    }
+
+    async fn on_message(&self, handle: &AgentHandle, conn: &ConnId, message: &Message) {
+        self.seen.add(match message {
+            Message::Text(text) => format!("text {text}"),
+            Message::Binary(bytes) => format!("binary {bytes:?}"),
+        });
+        if let Some(hook) = &self.on_message {
+            hook((handle.clone(), conn.clone(), message.clone())).await;
+        }
+    }
+
+    async fn on_close(&self, _: &AgentHandle, conn: &ConnId, code: u16, reason: &str) {
+        self.seen.add(format!("close {conn} {code} {reason}"));
+    }
+
+    fn validate_state(&self, state: &Value, _: &ConnId) -> Result<()> {
+        self.validate.as_ref().map_or(Ok(()), |check| check(state))
+    }
+
+    async fn on_state_changed(&self, _: &AgentHandle, state: &Value, by: Option<&ConnId>) {
+        self.seen.add(format!("state {state} by {}", by.map_or("the agent", |conn| conn.as_str())));
+    }
+
+    fn callables(&self) -> Callables {
+        self.callables.clone()
+    }
+}

@@ -1,0 +1,392 @@
+//! Lints of the repository that no compiler has: what a ring may name, what a file begins with, what a document promises.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)] // tests say so by panicking
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+};
+
+/// Folders with nothing of ours in them.
+const FOREIGN: &[&str] = &["target", "node_modules", "build", "dist", ".git", ".wrangler"];
+/// Files whose text is not read: pictures, and locks that tools write.
+const NO_TEXT: &[&str] = &["png", "jpg", "gif", "svg", "ico", "wasm", "bin", "lock"];
+/// The modules that run anywhere. A call of the platform in one of them would be a second way to the world.
+const PURE: &[&str] = &["wire", "transcript", "model", "engine", "store", "agent", "runtime"];
+/// Lines of a source file at most, its own tests aside. A longer one is usually two ideas.
+const LINES: usize = 700;
+/// Files that are longer for now. They may only shrink.
+const LONGER: &[(&str, usize)] = &[("src/testkit/client.rs", 1_060), ("src/testkit/world.rs", 880)];
+/// Lines of ARCHITECTURE.md at most: it is read in one sitting or not at all.
+const ARCHITECTURE_LINES: usize = 250;
+
+/// The rows of the conformance checklist that are proven today.
+const PROVEN: &[RangeInclusive<u16>] =
+    &[1..=22, 31..=67, 69..=93, 95..=106, 130..=138, 142..=152, 157..=157, 164..=172];
+/// The rows that come with a later capability.
+const LATER: &[(&str, &[RangeInclusive<u16>])] = &[
+    ("sub-agents", &[23..=30]),
+    ("tools in the page", &[68..=68, 94..=94, 107..=129, 139..=141]),
+    ("recovery", &[153..=156, 158..=163]),
+];
+const ROWS: RangeInclusive<u16> = 1..=172;
+
+/// A file of the repository with its text.
+struct File {
+    /// Its path from the root, with `/`.
+    path: String,
+    text: String,
+}
+
+impl File {
+    /// Its lines with their numbers, comments left out.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = self.text.lines().enumerate().map(|(i, line)| (i + 1, line));
+        lines.filter(|(_, line)| !line.trim_start().starts_with("//"))
+    }
+
+    fn is_below(&self, folder: &str) -> bool {
+        self.path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/') || rest == ".rs")
+    }
+
+    fn extension(&self) -> &str {
+        self.path.rsplit_once('.').map_or("", |(_, extension)| extension)
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn files() -> Vec<File> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(&folder)).unwrap().map(Result::unwrap) {
+            let name = entry.file_name().into_string().unwrap();
+            let path = folder.join(&name);
+            if entry.file_type().unwrap().is_dir() {
+                if !FOREIGN.contains(&name.as_str()) {
+                    folders.push(path);
+                }
+            } else if !NO_TEXT.contains(&path.extension().and_then(|e| e.to_str()).unwrap_or_default())
+                // What is no UTF-8 is no text of ours.
+                && let Ok(text) = fs::read_to_string(root().join(&path))
+            {
+                found.push(File { path: path.to_str().unwrap().replace('\\', "/"), text });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+fn sources() -> Vec<File> {
+    files().into_iter().filter(|file| file.is_below("src") && file.extension() == "rs").collect()
+}
+
+#[track_caller]
+fn assert_none(found: Vec<String>) {
+    assert!(found.is_empty(), "{} found:\n{}", found.len(), found.join("\n"));
+}
+
+/// The lines of these files, comments aside, in which one of `words` stands.
+fn naming(files: impl IntoIterator<Item = File>, words: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in files {
+        let hits = file.code().filter(|(_, line)| words.iter().any(|word| line.contains(word)));
+        found.extend(hits.map(|(n, line)| format!("{}:{n}: {}", file.path, line.trim())));
+    }
+    found
+}
+
+#[test]
+fn a_source_file_begins_by_saying_what_it_decides() {
+    assert_none(sources().into_iter().filter(|file| !file.text.starts_with("//! ")).map(|file| file.path).collect());
+}
+
+#[test]
+fn the_pure_rings_do_not_name_the_platform() {
+    let pure = sources().into_iter().filter(|file| PURE.iter().any(|ring| file.is_below(&format!("src/{ring}"))));
+    assert_none(naming(pure, &["worker::", "use worker", "wasm_bindgen", "web_sys", "js_sys", "rusqlite"]));
+}
+
+#[test]
+fn only_the_test_kit_names_its_database() {
+    assert_none(naming(sources().into_iter().filter(|file| !file.is_below("src/testkit")), &["rusqlite"]));
+}
+
+#[test]
+fn sql_is_written_in_the_store() {
+    // The test kit's database asks about tables it does not know.
+    let others = sources().into_iter().filter(|file| !file.is_below("src/store") && file.path != "src/testkit/db.rs");
+    assert_none(naming(others, &["SELECT ", "INSERT INTO", "INSERT OR", "UPDATE wk_", "DELETE FROM", "CREATE TABLE", "CREATE INDEX"]));
+}
+
+#[test]
+fn no_source_reads_a_clock_prints_or_is_unfinished() {
+    let words = ["SystemTime::now", "Instant::now", "println!", "eprint!", "dbg!", "todo!", "unimplemented!"];
+    assert_none(naming(sources(), &words));
+}
+
+#[test]
+fn a_source_file_holds_one_idea() {
+    let mut found = Vec::new();
+    for file in sources().iter().filter(|file| !file.path.ends_with("/tests.rs")) {
+        let lines = file.text.lines().take_while(|line| *line != "#[cfg(test)]").count();
+        let most = LONGER.iter().find(|(path, _)| *path == file.path).map_or(LINES, |(_, most)| *most);
+        if lines > most {
+            found.push(format!("{}: {lines} lines, limit {most}", file.path));
+        }
+    }
+    for (path, _) in LONGER {
+        let file = sources().into_iter().find(|file| file.path == *path);
+        if file.is_none_or(|file| file.text.lines().count() <= LINES) {
+            found.push(format!("{path} is no exception any more"));
+        }
+    }
+    let architecture = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap().lines().count();
+    if architecture > ARCHITECTURE_LINES {
+        found.push(format!("ARCHITECTURE.md: {architecture} lines, limit {ARCHITECTURE_LINES}"));
+    }
+    assert_none(found);
+}
+
+#[test]
+fn nothing_names_the_machine_it_was_written_on() {
+    // In pieces, so that this file does not contain them.
+    let places = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/tmp", "/x/"), concat!("/ho", "me/"), concat!("/Us", "ers/")];
+    let mut found = Vec::new();
+    for file in files() {
+        for (n, line) in file.text.lines().enumerate() {
+            let named = places.iter().any(|place| mentions(line, place));
+            let registry = match file.path.rsplit('/').next() {
+                Some("package-lock.json") => line.contains("\"resolved\": \"http"),
+                Some(".npmrc" | "config.toml") => line.contains("registry"),
+                _ => line.contains(concat!("registry.np", "mjs.org")) || line.contains(concat!("sparse", "+http")),
+            };
+            if named || registry {
+                found.push(format!("{}:{}: {}", file.path, n + 1, line.trim()));
+            }
+        }
+    }
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let sources = lock.lines().filter(|line| line.starts_with("source = "));
+    found.extend(sources.filter(|line| !line.ends_with("registry+https://github.com/rust-lang/crates.io-index\"")).map(str::to_owned));
+    assert_none(found);
+}
+
+/// Whether `line` has `place` as the beginning of a path, not in the middle of a longer one or of an address.
+fn mentions(line: &str, place: &str) -> bool {
+    line.match_indices(place).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        !before.is_some_and(|c| c.is_alphanumeric() || "-_./~$}{)".contains(c))
+    })
+}
+
+#[test]
+fn every_link_in_a_document_leads_somewhere() {
+    let mut found = Vec::new();
+    for file in files().iter().filter(|file| file.extension() == "md") {
+        let folder = root().join(&file.path).parent().unwrap().to_path_buf();
+        for link in links(&file.text) {
+            let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() { root().join(&file.path) } else { folder.join(path) };
+            if !target.exists() {
+                found.push(format!("{}: {link}", file.path));
+            } else if !heading.is_empty() && target.extension().is_some_and(|e| e == "md") {
+                let text = fs::read_to_string(&target).unwrap();
+                if !text.lines().filter(|line| line.starts_with('#')).any(|line| slug(line) == heading) {
+                    found.push(format!("{}: no heading for {link}", file.path));
+                }
+            }
+        }
+    }
+    assert_none(found);
+}
+
+/// The targets of links and pictures that are files here. Code blocks have none.
+fn links(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut in_code = false;
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+        }
+        if in_code {
+            continue;
+        }
+        for (open, close) in [("](", ')'), ("src=\"", '"'), ("href=\"", '"'), ("srcset=\"", '"')] {
+            for (at, _) in line.match_indices(open) {
+                let rest = &line[at + open.len()..];
+                found.extend(rest.split(close).next());
+            }
+        }
+    }
+    found.retain(|link| !link.contains("://") && !link.starts_with("mailto:"));
+    found
+}
+
+/// The anchor of a heading, as code hosts make it.
+fn slug(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+#[test]
+fn the_table_of_proven_rows_is_complete_and_true() {
+    let document = fs::read_to_string(root().join("docs/protocol.md")).unwrap();
+    let mut seen = BTreeSet::new();
+    let mut texts = BTreeMap::new();
+    let mut found = Vec::new();
+    for line in document.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        let Some(rows) = cells.first().and_then(|cell| range(cell)) else { continue };
+        let proof = cells.last().copied().unwrap_or_default();
+        for row in rows {
+            if !seen.insert(row) {
+                found.push(format!("row {row} stands there twice"));
+            }
+            let later = LATER.iter().find(|(_, ranges)| ranges.iter().any(|r| r.contains(&row)));
+            match later {
+                Some((capability, _)) if proof == format!("later: {capability}") => {}
+                Some((capability, _)) => found.push(format!("row {row} should say `later: {capability}`, says {proof}")),
+                None if !PROVEN.iter().any(|r| r.contains(&row)) => found.push(format!("there is no row {row}")),
+                None => found.extend(proof.split("<br>").filter_map(|p| doubt(row, p, &mut texts))),
+            }
+        }
+    }
+    found.extend(ROWS.filter(|row| !seen.contains(row)).map(|row| format!("row {row} is missing")));
+    assert_none(found);
+}
+
+#[test]
+fn the_agent_of_the_readme_is_that_of_the_crate() {
+    let example = |lines: &mut dyn Iterator<Item = String>| -> Vec<String> {
+        lines.skip_while(|line| !line.starts_with("use wakeful")).take_while(|line| !line.starts_with("```")).collect()
+    };
+    let crate_docs = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let ours = example(&mut crate_docs.lines().filter_map(|line| line.strip_prefix("//!")).map(|line| line.trim_start_matches(' ').to_owned()));
+    let theirs = example(&mut readme.lines().map(|line| line.trim_start_matches(' ').to_owned()));
+    assert!(ours.len() > 10, "{ours:?}");
+    assert_eq!(ours, theirs);
+}
+
+#[test]
+fn tests_that_documents_promise_exist() {
+    let mut found = Vec::new();
+    for file in files().iter().filter(|file| file.extension() == "md" && file.path != "docs/protocol.md") {
+        let cells = file.text.lines().filter(|line| line.starts_with("| ")).flat_map(|line| line.trim_matches('|').split(" | "));
+        for (path, name) in cells.flat_map(|cell| cell.split("<br>")).filter_map(named_test) {
+            let text = fs::read_to_string(root().join(path)).unwrap_or_default();
+            if block(&text, name).is_none() {
+                found.push(format!("{}: {path} has no test {name:?}", file.path));
+            }
+        }
+    }
+    assert_none(found);
+}
+
+/// `7`, or `23–30`.
+fn range(cell: &str) -> Option<RangeInclusive<u16>> {
+    let (first, last) = cell.split_once('–').unwrap_or((cell, cell));
+    Some(first.parse().ok()?..=last.parse().ok()?)
+}
+
+/// A test as documents name it: `` `file`: name of the test ``.
+fn named_test(text: &str) -> Option<(&str, &str)> {
+    text.trim().strip_prefix('`')?.split_once("`: ")
+}
+
+/// What is wrong with a proof of a row.
+fn doubt(row: u16, proof: &str, texts: &mut BTreeMap<String, String>) -> Option<String> {
+    let Some((path, name)) = named_test(proof) else {
+        return Some(format!("row {row}: a proof reads `` `file`: name of the test ``, not {proof}"));
+    };
+    let text = texts.entry(path.to_owned()).or_insert_with(|| fs::read_to_string(root().join(path)).unwrap_or_default());
+    let Some(block) = block(text, name) else { return Some(format!("row {row}: {path} has no test {name:?}")) };
+    if block.contains("#[ignore") || block.contains(".skip(") || block.contains(".todo(") {
+        return Some(format!("row {row}: {name:?} of {path} does not run"));
+    }
+    (!cited(block).contains(&row)).then(|| format!("row {row}: {name:?} of {path} does not cite it"))
+}
+
+/// The test of this name with the comments above it: a Rust function with `#[test]`, or a call that has the name first.
+fn block<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let lines: Vec<&str> = text.lines().collect();
+    let function = format!("fn {name}(");
+    let strings = [format!("\"{name}\","), format!("`{name}`,")];
+    let is_name = |line: &str| {
+        let is_argument = |string: &String| line.trim_start().starts_with(string) || line.contains(&format!("({string}"));
+        line.contains(&function) || strings.iter().any(is_argument)
+    };
+    let at = lines.iter().position(|line| is_name(line))?;
+    let mut first = at;
+    if lines[at].trim_start().starts_with(['"', '`']) {
+        first = first.checked_sub(1)?; // the call stands a line above its first argument
+    }
+    let indent: String = lines[first].chars().take_while(|c| *c == ' ').collect();
+    let last = (first + 1..lines.len()).find(|i| {
+        lines[*i].strip_prefix(&indent).is_some_and(|rest| rest.starts_with('}') || rest.starts_with(')'))
+    })?;
+    let belongs = |line: &str| ["//", "#[", "/*", "*"].iter().any(|mark| line.trim_start().starts_with(mark));
+    while first > 0 && belongs(lines[first - 1]) {
+        first -= 1;
+    }
+    if lines[at].contains(&function) && !lines[first..at].iter().any(|line| line.trim() == "#[test]") {
+        return None;
+    }
+    let start = lines[first].as_ptr() as usize - text.as_ptr() as usize;
+    let end = lines[last].as_ptr() as usize - text.as_ptr() as usize + lines[last].len();
+    text.get(start..end)
+}
+
+/// The rows in citations such as `wire 58, 60, O3` and `wire 1–20`.
+fn cited(text: &str) -> BTreeSet<u16> {
+    let mut rows = BTreeSet::new();
+    for (at, word) in text.match_indices("wire ") {
+        let line = text[at + word.len()..].lines().next().unwrap_or_default();
+        for item in line.split([',', ';', ':', '(', ')']).map(str::trim) {
+            let item = item.strip_prefix("wire ").unwrap_or(item);
+            match range(item) {
+                Some(range) => rows.extend(range),
+                // §4.4, X3 and O5 may stand between rows; anything else ends the list.
+                None if item.starts_with(['§', 'X', 'O']) => {}
+                None => break,
+            }
+        }
+    }
+    rows
+}
+
+#[test]
+fn citations_are_read_as_people_write_them() {
+    for (text, rows) in [
+        ("// wire 58, 60, 61, O3", vec![58, 60, 61]),
+        ("// wire 97, §4.3, 142", vec![97, 142]),
+        ("// wire 1–3; decision 49, 7", vec![1, 2, 3]),
+        ("// wire §1.3, decision 49", vec![]),
+        ("// wire 4.3, 165", vec![]),
+        ("(\"/agents/nope/x\", Routed::Invalid), // wire 3", vec![3]),
+        ("// wire 62, wire 63, field P-06", vec![62, 63]),
+        ("// the wire is long, 7", vec![]),
+    ] {
+        assert_eq!(cited(text), rows.into_iter().collect(), "{text}");
+    }
+}
+
+#[test]
+fn blocks_are_whole_tests_and_nothing_else() {
+    let rust = "// wire 1\n#[test]\nfn one() {\n    // wire 2\n    x();\n}\n\n// wire 3\nfn helper() {\n}\n";
+    assert_eq!(cited(block(rust, "one").unwrap()), BTreeSet::from([1, 2]));
+    assert_eq!(block(rust, "helper"), None, "a function that is no test proves nothing");
+    let script = "// wire 4\nserved.test(\n  \"two\",\n  async () => {\n    // wire 5\n  },\n);\ntest(\"three\", () => {\n  // wire 6\n});\n";
+    assert_eq!(cited(block(script, "two").unwrap()), BTreeSet::from([4, 5]));
+    assert_eq!(cited(block(script, "three").unwrap()), BTreeSet::from([6]));
+    assert_eq!(block(script, "four"), None);
+    let made = "  test(`${who} goes`, () => {\n    // wire 7\n  });\n";
+    assert_eq!(cited(block(made, "${who} goes").unwrap()), BTreeSet::from([7]));
+}
