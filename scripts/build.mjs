@@ -2,8 +2,8 @@
 // command runs. A build that is up to date ends at once; one that fails or is cut off leaves the last good output alone.
 // Arguments are passed on to worker-build.
 import { existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { spawn } from "node:child_process";
 import { dirname, join, resolve } from "node:path";
+import { start } from "./processes.mjs";
 import { SetupError, ensureAll, fail, root } from "./setup.mjs";
 
 const crate = process.cwd();
@@ -105,30 +105,17 @@ function publish(staging) {
   }
 }
 
-/** Resolves to what worker-build ended with, and to undefined if this process was told to end: a later save supersedes the build. */
-function workerBuild(env, staging, args) {
-  const child = spawn("worker-build", ["--release", "--out-dir", join("build", staging), ...args], {
+async function workerBuild(env, staging, args) {
+  const { child, ended } = start("worker-build", ["--release", "--out-dir", join("build", staging), ...args], {
     env: { ...env, RUST_BACKTRACE: "0" },
     cwd: crate,
-    stdio: inSession ? ["ignore", "ignore", "pipe"] : "inherit",
+    stdio: inSession ? ["ignore", "ignore", "pipe"] : undefined,
   });
-  let stopped = false;
-  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) {
-    process.on(signal, () => {
-      stopped = true;
-      child.kill(signal);
-    });
-  }
   let text = "";
   child.stderr?.setEncoding("utf8").on("data", (chunk) => (text += chunk));
-  return new Promise((done, failed) => {
-    child.once("error", failed);
-    child.once("close", (code) => {
-      if (stopped) return done(undefined);
-      if (code !== 0) process.stderr.write(compilerMessages(text));
-      done(code);
-    });
-  });
+  const code = await ended;
+  if (code !== 0) process.stderr.write(compilerMessages(text));
+  return code;
 }
 
 /** What the compiler said, without the reports around it; wrangler prints it line by line in the middle of its own. */
@@ -160,19 +147,11 @@ async function build() {
     `build: compiling ${lib}${first ? " (the first time takes 2 to 4 minutes, later builds about 15 seconds)" : ""}`,
   );
   const staging = `.next-${process.pid}`;
-  const clear = () => rmSync(join(out, staging), { recursive: true, force: true });
+  // Also when this process is told to end, because a later save supersedes the build.
+  process.on("exit", () => rmSync(join(out, staging), { recursive: true, force: true }));
   const started = Date.now();
-  try {
-    const result = await workerBuild(env, staging, args);
-    if (result === undefined) {
-      clear();
-      process.exit(143);
-    }
-    if (result !== 0) return broken(lib, first);
-    publish(join(out, staging));
-  } finally {
-    clear();
-  }
+  if ((await workerBuild(env, staging, args)) !== 0) return broken(lib, first);
+  publish(join(out, staging));
   remember(key, lib, started);
   console.log(`build: ${lib} ready in ${((Date.now() - started) / 1000).toFixed(1)} s`);
 }

@@ -36,7 +36,10 @@ async function deploy(args) {
   if (model.length)
     console.log(`deploy: model ${DEFAULT_MODEL} (choose another with: npm run deploy -- --var MODEL:provider/model)`);
   process.exit(
-    await run("node", [join(root, "node_modules/wrangler/bin/wrangler.js"), "deploy", ...args, ...model], { env }),
+    await run("node", [join(root, "node_modules/wrangler/bin/wrangler.js"), "deploy", ...args, ...model], {
+      env,
+      foreground: true, // it may ask which account to use
+    }),
   );
 }
 

@@ -1,7 +1,7 @@
 // What a machine needs before anything here can be built, and how it gets there: the Rust toolchain, a Node new enough
 // for the tools, the npm packages, and the two Rust programs that turn the crate into a worker. Only Node's own modules
 // are used, since this runs before the packages are installed. When nothing is missing, it says nothing.
-import { spawn, spawnSync } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import {
   constants,
   accessSync,
@@ -18,6 +18,7 @@ import {
 import { homedir, tmpdir } from "node:os";
 import { delimiter, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
+import { start } from "./processes.mjs";
 
 export const root = resolve(dirname(fileURLToPath(import.meta.url)), "..");
 
@@ -40,13 +41,14 @@ export class SetupError extends Error {}
 
 export const say = (line) => console.log(`setup: ${line}`);
 
-/** Runs a program with the terminal of this one; resolves to its exit code. */
-export function run(command, args, { env = process.env, cwd = root, stdio = "inherit" } = {}) {
-  return new Promise((done, failed) => {
-    const child = spawn(command, args, { env, cwd, stdio });
-    child.once("error", (error) => failed(new SetupError(`cannot run ${command}: ${error.message}`)));
-    child.once("close", (code, signal) => done(signal ? 128 : code));
-  });
+/** Runs a program and resolves to its exit code; what it prints goes where this script prints. */
+export async function run(command, args, { env = process.env, cwd = root, foreground = false } = {}) {
+  try {
+    const stdio = foreground ? "inherit" : undefined;
+    return await start(command, args, { env, cwd, stdio, foreground }).ended;
+  } catch (error) {
+    throw new SetupError(`cannot run ${command}: ${error.message}`);
+  }
 }
 
 async function mustRun(what, command, args, options) {

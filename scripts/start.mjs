@@ -1,17 +1,16 @@
 // `npm start`: set-up, page, worker, then the local runtime with whatever arguments were given (`npm start -- --port 8790`).
 // Needs no account. In the folder of an example, serves that example. Ends everything it started when it is told to end.
-import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { start as spawn, stop } from "./processes.mjs";
 import { ensureAll, fail, root, run, SetupError } from "./setup.mjs";
 import { buildPage } from "./web.mjs";
 
-/** How long a child may take to end by itself before it is killed. */
-const GRACE_MS = 5_000;
+const PARENT_CHECK_MS = 1_000;
 
 const here = existsSync(join(process.cwd(), "wrangler.toml")) ? process.cwd() : root;
 
-async function start(args) {
+async function serve(args) {
   const env = await ensureAll(here);
   if (process.stdout.isTTY)
     Object.assign(env, { FORCE_COLOR: env.FORCE_COLOR ?? "1", CARGO_TERM_COLOR: env.CARGO_TERM_COLOR ?? "always" });
@@ -20,36 +19,24 @@ async function start(args) {
   if ((await run("node", [join(root, "scripts/build.mjs")], { env, cwd: here })) !== 0)
     throw new SetupError("nothing to serve yet: repair the error above and start again");
 
-  // A process group of its own, so that the runtime and a running compiler end with it.
+  // Being told to end is the ordinary end of a server.
+  process.exitCode = 0;
+  process.stdout.on("error", () => stop());
+  // Killed the hard way, the program that started this one has no chance to pass it on.
+  const parent = process.ppid;
+  const watch = setInterval(() => {
+    if (process.ppid === parent) return;
+    clearInterval(watch);
+    stop();
+  }, PARENT_CHECK_MS);
+
   const wrangler = spawn("node", [join(root, "node_modules/wrangler/bin/wrangler.js"), "dev", "--local", ...args], {
     env: { ...env, WAKEFUL_SESSION: "dev" },
     cwd: here,
     stdio: ["ignore", "pipe", "inherit"],
-    detached: true,
   });
-  const signalGroup = (signal) => {
-    try {
-      process.kill(-wrangler.pid, signal);
-    } catch (error) {
-      if (error.code !== "ESRCH") throw error;
-    }
-  };
-  let ending = false;
-  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) {
-    process.on(signal, () => {
-      signalGroup(ending ? "SIGKILL" : "SIGTERM");
-      ending = true;
-      setTimeout(() => signalGroup("SIGKILL"), GRACE_MS).unref();
-    });
-  }
-  announce(wrangler.stdout);
-
-  const code = await new Promise((done, failed) => {
-    wrangler.once("error", failed);
-    wrangler.once("exit", (exit, signal) => done(ending ? 0 : signal ? 1 : exit));
-  });
-  signalGroup("SIGKILL");
-  process.exit(code);
+  announce(wrangler.child.stdout);
+  process.exit(await wrangler.ended);
 }
 
 /** Passes the runtime's output on and says where to click as soon as it listens. */
@@ -68,4 +55,4 @@ function announce(output) {
   });
 }
 
-await start(process.argv.slice(2)).catch(fail);
+await serve(process.argv.slice(2)).catch(fail);

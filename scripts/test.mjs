@@ -1,10 +1,10 @@
 // `npm test`: every check there is, cheapest first. A failure stops only what depends on it; the run fails at the end.
 // `npm test -- --only native,e2e` runs these stages and what they need; `--list` names them; what follows `--` goes to the
 // last of them.
-import { spawn } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
+import { start } from "./processes.mjs";
 import { SetupError, ensure, ensureAll, fail, root } from "./setup.mjs";
 
 const MINUTE = 60_000;
@@ -144,52 +144,31 @@ export function counts(output) {
   return sum;
 }
 
-/** Runs a command in a process group of its own, shows and keeps its output, and ends whatever it leaves behind. */
-function tee(command, { env, cwd = root, until }) {
-  const child = spawn(command[0], command.slice(1), { env, cwd, stdio: ["ignore", "pipe", "pipe"], detached: true });
-  const kill = (signal) => {
-    try {
-      process.kill(-child.pid, signal);
-    } catch (error) {
-      if (error.code !== "ESRCH") throw error;
-    }
-  };
-  const stop = (signal) => {
-    kill(signal);
-    process.exit(130);
-  };
-  for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, stop);
+/** Runs a command, shows and keeps its output, and ends it where it takes too long. */
+async function tee(command, { env, cwd = root, until }) {
+  const { child, ended, kill } = start(command[0], command.slice(1), { env, cwd, stdio: ["ignore", "pipe", "pipe"] });
   let output = "";
-  for (const [from, to] of [
-    [child.stdout, process.stdout],
-    [child.stderr, process.stderr],
-  ]) {
-    from.setEncoding("utf8").on("data", (text) => {
-      output += text;
-      to.write(text);
-    });
+  const show = (to) => (text) => {
+    output += text;
+    to.write(text);
+  };
+  child.stdout.setEncoding("utf8").on("data", show(process.stdout));
+  child.stderr.setEncoding("utf8").on("data", show(process.stderr));
+  const late = setTimeout(
+    () => {
+      console.error(`\ntest: '${command.slice(0, 3).join(" ")} …' did not end in time and is ended now`);
+      kill("SIGKILL");
+    },
+    Math.max(0, until - Date.now()),
+  );
+  try {
+    return { ok: (await ended) === 0, output };
+  } catch (error) {
+    console.error(`test: cannot run ${command[0]}: ${error.message}`);
+    return { ok: false, output };
+  } finally {
+    clearTimeout(late);
   }
-  return new Promise((done) => {
-    const late = setTimeout(
-      () => {
-        console.error(`\ntest: '${command.slice(0, 3).join(" ")} …' did not end in time and is ended now`);
-        kill("SIGKILL");
-      },
-      Math.max(0, until - Date.now()),
-    );
-    const end = (ok) => {
-      clearTimeout(late);
-      for (const signal of ["SIGINT", "SIGTERM"]) process.off(signal, stop);
-      done({ ok, output });
-    };
-    child.once("error", (error) => {
-      console.error(`test: cannot run ${command[0]}: ${error.message}`);
-      end(false);
-    });
-    // Whatever is left in the group now was forgotten by the program that started it.
-    child.once("exit", () => kill("SIGKILL"));
-    child.once("close", (code) => end(code === 0));
-  });
 }
 
 async function runStage(stage, env, extra) {

@@ -25,6 +25,9 @@ use crate::{
 };
 
 const AI: &str = "AI";
+/// What to do without the binding.
+const NO_BINDING: &str = "name it in wrangler.toml (`[ai]`, `binding = \"AI\"`) and run or deploy with a Cloudflare account, or choose \
+                          another model: `openai/…` with a key, `openai-compatible/…` with an address, or `demo`";
 
 /// Sends `request` and resolves when the answer begins. Tripping `cancel` aborts it, then and while the body is read.
 ///
@@ -65,21 +68,17 @@ async fn over_network(url: &str, request: &WireRequest, signal: &AbortSignal) ->
 
 async fn through_binding(env: &Env, model: &str, options: &str, body: &str, signal: &AbortSignal) -> Result<Response> {
     // Not `Env::ai`: it insists on a constructor name that a proxied binding of local development does not have.
-    let binding = field(env.as_ref(), AI).filter(|b| has_method(b, "run")).ok_or_else(|| {
-        Error::platform(
-            "this worker has no Workers AI binding: add `[ai]` with `binding = \"AI\"` to wrangler.toml and run or deploy it with a \
-             Cloudflare account, or choose another model, such as `openai/…` with a key, `openai-compatible/…` with its address, \
-             or `demo`",
-        )
-    })?;
+    let binding = field(env.as_ref(), AI)
+        .filter(|b| has_method(b, "run"))
+        .ok_or_else(|| Error::platform(format!("this worker has no Workers AI binding: {NO_BINDING}")))?;
     let input = JSON::parse(body).map_err(platform)?;
     let options = JSON::parse(if options.is_empty() { "{}" } else { options }).map_err(platform)?.unchecked_into::<Object>();
     let signal: &web_sys::AbortSignal = signal;
     for (name, value) in [("returnRawResponse", &JsValue::TRUE), ("signal", signal.as_ref())] {
         Reflect::set(&options, &name.into(), value).map_err(platform)?;
     }
-    let promise = binding.unchecked_ref::<JsAi>().run(model, &input, &options).map_err(platform)?;
-    let answer = JsFuture::from(promise).await.map_err(platform)?;
+    let promise = binding.unchecked_ref::<JsAi>().run(model, &input, &options).map_err(binding_error)?;
+    let answer = JsFuture::from(promise).await.map_err(binding_error)?;
     let response = answer
         .dyn_into::<web_sys::Response>()
         .map_err(|_| Error::platform("the AI binding answered with something that is no response"))?;
@@ -148,6 +147,15 @@ impl Drop for Body {
             self.stop();
         }
     }
+}
+
+/// `wrangler dev --local` has the binding, but only to refuse.
+fn binding_error(value: JsValue) -> Error {
+    let text = thrown(&value);
+    if text.contains("run remotely") {
+        return Error::platform(format!("Workers AI has no local simulation: {NO_BINDING}"));
+    }
+    Error::platform(text)
 }
 
 fn text(error: &worker::Error) -> String {

@@ -48,7 +48,7 @@ fn to_person(parts: &[UserPart], request: &ModelRequest, answer: &mut Answer) {
         UserPart::File { .. } => None,
     });
     let text = text.collect::<Vec<_>>().join(" ");
-    let lower = text.to_lowercase();
+    let lower = text.to_ascii_lowercase();
     let has = |phrase: &str| lower.contains(phrase);
     if let Some(tool) = forced(request) {
         return answer.call(tool, input_for(tool, &text), request);
@@ -91,7 +91,7 @@ fn to_person(parts: &[UserPart], request: &ModelRequest, answer: &mut Answer) {
         return answer.say(&files);
     }
     let greeting = ["hello", "hi", "hey", "help", "who are you", "what are you", "what can you do"];
-    let short = lower.trim_matches(|c: char| !c.is_alphanumeric());
+    let short = lower.trim_matches(|c: char| c.is_ascii() && !c.is_ascii_alphanumeric());
     if short.is_empty() || greeting.iter().any(|word| short == *word || short.starts_with(&format!("{word} "))) {
         return answer.say(&introduction(request));
     }
@@ -295,12 +295,14 @@ fn words_of(text: &str) -> Vec<(usize, String)> {
     let mut word = String::new();
     let mut was_lower = false;
     for (at, c) in text.char_indices() {
-        let hump = c.is_uppercase() && was_lower;
-        if (!c.is_alphanumeric() || hump) && !word.is_empty() {
+        // Letters of other alphabets are told from signs by not being ASCII: near enough for names of tools.
+        let letter = c.is_ascii_alphanumeric() || !c.is_ascii();
+        let hump = c.is_ascii_uppercase() && was_lower;
+        if (!letter || hump) && !word.is_empty() {
             words.push((at, std::mem::take(&mut word)));
         }
         if c.is_alphanumeric() {
-            word.extend(c.to_lowercase());
+            word.push(c.to_ascii_lowercase());
         }
         was_lower = c.is_lowercase();
     }
@@ -334,8 +336,8 @@ fn object_for(schema: &Value, words: &str, numbers: &mut dyn Iterator<Item = u32
 fn value_for(schema: &Value, words: &str, numbers: &mut dyn Iterator<Item = u32>, depth: u32) -> Value {
     let first = |key: &str| schema.get(key).and_then(Value::as_array).and_then(|list| list.first()).cloned();
     if let Some(options) = schema.get("enum").and_then(Value::as_array) {
-        let lower = words.to_lowercase();
-        let said = options.iter().find(|o| o.as_str().is_some_and(|o| lower.contains(&o.to_lowercase())));
+        let lower = words.to_ascii_lowercase();
+        let said = options.iter().find(|o| o.as_str().is_some_and(|o| lower.contains(&o.to_ascii_lowercase())));
         return said.or(options.first()).cloned().unwrap_or(Value::Null);
     }
     if let Some(value) = schema.get("const").or_else(|| schema.get("default").filter(|d| !d.is_null())) {
@@ -380,10 +382,9 @@ fn longest_sum(text: &str) -> Option<&str> {
         .max_by_key(|run| run.len())
 }
 
-/// What follows a phrase. Lower case may be longer or shorter than the text, so the place is counted in words' own text first.
+/// What follows a phrase.
 fn after<'a>(text: &'a str, lower: &str, phrase: &str) -> Option<&'a str> {
-    let at = lower.find(phrase)? + phrase.len();
-    if lower.len() == text.len() { text.get(at..) } else { text.split_once(phrase).map(|(_, rest)| rest) }
+    text.get(lower.find(phrase)? + phrase.len()..)
 }
 
 /// A number of seconds or minutes.
@@ -392,7 +393,8 @@ fn seconds_in(lower: &str) -> Option<u32> {
     words.iter().enumerate().find_map(|(at, word)| {
         let digits = word.trim_end_matches(|c: char| !c.is_ascii_digit());
         let number: u32 = digits.parse().ok()?;
-        let unit = word.get(digits.len()..).filter(|unit| unit.starts_with(char::is_alphabetic)).or(words.get(at + 1).copied());
+        let unit =
+            word.get(digits.len()..).filter(|unit| unit.starts_with(|c: char| c.is_ascii_alphabetic())).or(words.get(at + 1).copied());
         Some(if unit.is_some_and(|unit| unit.starts_with('m')) { number.saturating_mul(60) } else { number })
     })
 }

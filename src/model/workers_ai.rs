@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::{
     ModelError, ModelEvent, ModelRequest, Usage,
     codec::{Target, WireRequest},
-    openai_chat::{self, Step, json::Json},
+    openai_chat::{self, Step, json::Json, take_items, take_text},
     profile::Binding,
 };
 
@@ -62,9 +62,7 @@ pub(super) fn unwrap_envelope(mut fields: Map<String, Value>) -> Map<String, Val
 /// The native form: `response` and complete calls beside each other.
 pub(super) fn native(step: &mut Step, mut fields: Map<String, Value>, out: &mut Vec<ModelEvent>) {
     for name in ["reasoning_content", "reasoning"] {
-        if let Some(Value::String(text)) = fields.remove(name) {
-            step.reasoning(text, out);
-        }
+        step.reasoning(take_text(&mut fields, name).unwrap_or_default(), out);
     }
     match fields.remove("response") {
         Some(Value::String(text)) => step.text(text, out),
@@ -72,12 +70,10 @@ pub(super) fn native(step: &mut Step, mut fields: Map<String, Value>, out: &mut 
         Some(value @ (Value::Object(_) | Value::Array(_))) => step.text(value.to_string(), out),
         _ => {}
     }
-    if let Some(Value::Array(entries)) = fields.remove("tool_calls") {
-        for entry in entries {
-            // With an index they are deltas like everyone's, and the last of them is empty.
-            let complete = entry.get("index").is_none();
-            step.call(entry, complete, out);
-        }
+    for entry in take_items(&mut fields, "tool_calls") {
+        // With an index they are deltas like everyone's, and the last of them is empty.
+        let complete = entry.get("index").is_none();
+        step.call(entry, complete, out);
     }
     if let Some(word) = fields.get("finish_reason").and_then(Value::as_str) {
         step.finish(word);
@@ -122,11 +118,9 @@ pub(super) fn message_event(step: &mut Step, mut fields: Map<String, Value>, out
         // An answer in one piece.
         "message" => {
             begin(step, &fields, out);
-            if let Some(Value::Array(blocks)) = fields.remove("content") {
-                for (at, block) in blocks.into_iter().enumerate() {
-                    if let Value::Object(block) = block {
-                        start_block(step, block, at.into(), out);
-                    }
+            for (at, block) in take_items(&mut fields, "content").into_iter().enumerate() {
+                if let Value::Object(block) = block {
+                    start_block(step, block, at.into(), out);
                 }
             }
             stop(step, fields.get("stop_reason"));
@@ -145,10 +139,7 @@ fn begin(step: &mut Step, message: &Map<String, Value>, out: &mut Vec<ModelEvent
 
 fn start_block(step: &mut Step, mut block: Map<String, Value>, index: Value, out: &mut Vec<ModelEvent>) {
     let kind = block.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let mut text = |name: &str| match block.remove(name) {
-        Some(Value::String(text)) => text,
-        _ => String::new(),
-    };
+    let mut text = |name: &str| take_text(&mut block, name).unwrap_or_default();
     match kind.as_str() {
         "text" => step.text(text("text"), out),
         "thinking" => {
@@ -177,24 +168,29 @@ fn start_block(step: &mut Step, mut block: Map<String, Value>, index: Value, out
 
 fn block_delta(step: &mut Step, mut delta: Map<String, Value>, index: Value, out: &mut Vec<ModelEvent>) {
     let kind = delta.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let mut text = |name: &str| match delta.remove(name) {
-        Some(Value::String(text)) => text,
-        _ => String::new(),
-    };
+    let mut text = |name: &str| take_text(&mut delta, name).unwrap_or_default();
     match kind.as_str() {
         "text_delta" => step.text(text("text"), out),
         "thinking_delta" => step.reasoning(text("thinking"), out),
         "signature_delta" => sign(step, "signature", text("signature"), out),
         "input_json_delta" => {
-            let mut function = Map::new();
-            function.insert("arguments".into(), text("partial_json").into());
-            let mut entry = Map::new();
-            entry.insert("index".into(), index);
-            entry.insert("function".into(), Value::Object(function));
-            step.call(Value::Object(entry), false, out);
+            let piece = text("partial_json");
+            call(step, index, String::new(), String::new(), piece.into(), out);
         }
         _ => {}
     }
+}
+
+/// A call, or a piece of one, as an entry of `tool_calls`.
+fn call(step: &mut Step, index: Value, id: String, name: String, arguments: Value, out: &mut Vec<ModelEvent>) {
+    let mut function = Map::new();
+    function.insert("name".into(), name.into());
+    function.insert("arguments".into(), arguments);
+    let mut entry = Map::new();
+    entry.insert("index".into(), index);
+    entry.insert("id".into(), id.into());
+    entry.insert("function".into(), Value::Object(function));
+    step.call(Value::Object(entry), false, out);
 }
 
 fn sign(step: &mut Step, name: &str, value: String, out: &mut Vec<ModelEvent>) {

@@ -25,11 +25,20 @@ pub(super) fn evaluate(expression: &str) -> Result<Number, String> {
 }
 
 /// Doubles carry fifteen digits; what comes after is noise (0.1 + 0.2), except in integers below 2^53.
+/// A value without the last digits, which are noise: 0.1 + 0.2 is 0.3.
+fn rounded(value: f64) -> f64 {
+    let mut scale = 1e15;
+    while scale > 1.0 && (value * scale).abs() >= 9e15 {
+        scale /= 10.0;
+    }
+    if (value * scale).abs() < 9e15 { (value * scale).round() / scale } else { value }
+}
+
 fn number(value: f64) -> Result<Number, String> {
     if value.fract() == 0.0 && value.abs() < 9_007_199_254_740_992.0 {
         return Ok((value as i64).into());
     }
-    let rounded = format!("{value:.14e}").parse().unwrap_or(value);
+    let rounded = rounded(value);
     Number::from_f64(rounded).ok_or_else(|| "the result is too large to represent".into())
 }
 
@@ -104,7 +113,11 @@ impl Parser {
         }
         let Some(first) = self.peek().filter(|c| c.is_ascii_digit() || *c == '.') else { return Err(self.unexpected()) };
         let start = self.at;
-        let mut text = String::from(first);
+        // The JSON reader wants a digit on both sides of the point.
+        let mut text = String::from(if first == '.' { "0." } else { "" });
+        if first != '.' {
+            text.push(first);
+        }
         self.at += 1;
         while let Some(c) = self.characters.get(self.at).copied() {
             // 1e-9: a sign belongs to the number only right after its exponent mark.
@@ -115,7 +128,10 @@ impl Parser {
             text.push(c);
             self.at += 1;
         }
-        text.parse().map_err(|_| format!("`{text}` at character {} is not a number", start + 1))
+        let json = text.trim_start_matches('0');
+        let json = if json.starts_with(|c: char| c.is_ascii_digit()) { json.to_owned() } else { format!("0{json}") };
+        let json = if json.ends_with('.') { json + "0" } else { json.replace(".e", ".0e").replace(".E", ".0e") };
+        serde_json::from_str(&json).map_err(|_| format!("`{text}` at character {} is not a number", start + 1))
     }
 
     fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {

@@ -213,7 +213,7 @@ impl Chunk {
     /// Reads a chunk of our own log; `None` for what this version does not know.
     pub fn parse(text: &str) -> Option<Chunk> {
         let Value::Object(mut o) = serde_json::from_str(text).ok()? else { return None };
-        let kind = take_str(&mut o, "type")?;
+        let kind = o.get("type")?.as_str()?.to_owned();
         Some(match kind.as_str() {
             "start" => {
                 Chunk::Start { message_id: take_str(&mut o, "messageId").map(MessageId::from), metadata: o.shift_remove("messageMetadata") }
@@ -263,10 +263,7 @@ impl Chunk {
             "file" => Chunk::File { media_type: take_str(&mut o, "mediaType")?, url: take_str(&mut o, "url")? },
             "message-metadata" => Chunk::Metadata(o.shift_remove("messageMetadata")?),
             "finish" => Chunk::Finish { reason: take_str(&mut o, "finishReason").unwrap_or_default(), metadata: o.shift_remove("messageMetadata") },
-            data if data.starts_with("data-") => {
-                o.insert("type".into(), kind.into());
-                Chunk::Data(o)
-            }
+            data if data.starts_with("data-") => Chunk::Data(o),
             _ => return None,
         })
     }

@@ -145,6 +145,18 @@ impl UiMessage {
     }
 }
 
+impl serde::Serialize for UiMessage {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        self.clone().into_value().serialize(serializer)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for UiMessage {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        Self::read(Value::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
 /// A text part.
 pub fn text_part(text: impl Into<String>) -> Part {
     let mut part = Part::new();

@@ -113,10 +113,11 @@ export class Socket {
     return this.log.slice(mark).flatMap((entry) => (entry.in === undefined ? [] : [entry.in]));
   }
 
+  /** Sends a frame, or text or bytes as they are. */
   send(frame) {
-    const text = typeof frame === "string" || Buffer.isBuffer(frame) ? frame : JSON.stringify(frame);
-    this.log.push({ out: typeof frame === "string" || Buffer.isBuffer(frame) ? { raw: frame } : frame });
-    this.#ws.send(text);
+    const isRaw = typeof frame === "string" || Buffer.isBuffer(frame);
+    this.log.push({ out: Buffer.isBuffer(frame) ? { binary: frame } : isRaw ? parseFrame(frame) ?? {} : frame });
+    this.#ws.send(isRaw ? frame : JSON.stringify(frame));
   }
 
   /** The first frame after `since` that fits, waiting for it if need be. */

@@ -25,21 +25,22 @@ export function assertLog(log, { open }) {
 }
 
 /**
- * Every run of frames belonging to one request. A new run begins where a replay starts over, and where a request that
- * had ended was acknowledged or posted again.
+ * Every run of frames belonging to one request. A new run begins where a replay starts over, and where the server answers
+ * once more for a request that had ended: that takes an ACK or a new post of that id for each run.
  */
 export function segmentsOf(log) {
   const segments = [];
   const current = new Map();
+  const reasons = new Map();
   log.forEach((entry, at) => {
     const reopened = postedId(entry.out) ?? (entry.out?.type === "cf_agent_stream_resume_ack" ? entry.out.id : undefined);
-    if (reopened !== undefined && current.get(reopened)?.ended) current.delete(reopened);
+    if (reopened !== undefined) reasons.set(reopened, (reasons.get(reopened) ?? 0) + 1);
     if (entry.in?.type !== "cf_agent_use_chat_response") return;
     const frame = entry.in;
-    if (frame.replay && isStart(frame)) current.delete(frame.id);
     let segment = current.get(frame.id);
-    if (segment === undefined) {
-      segment = { id: frame.id, entries: [], ended: false };
+    const again = segment?.ended && (reasons.get(frame.id) ?? 0) > segment.reason;
+    if (segment === undefined || again || (frame.replay && isStart(frame))) {
+      segment = { id: frame.id, entries: [], ended: false, reason: segment === undefined ? 1 : segment.reason + 1 };
       segments.push(segment);
       current.set(frame.id, segment);
     }

@@ -200,7 +200,7 @@ fn haystack(said: &Said) -> String {
         text.push(' ');
         text.push_str(part);
     }
-    let text = text.to_lowercase().replace('\u{2019}', "'");
+    let text = text.to_ascii_lowercase().replace('\u{2019}', "'");
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
     let separator = |at: usize| at > 0 && digit(at - 1) && digit(at + 1) && digit(at + 2) && digit(at + 3) && !digit(at + 4);
@@ -208,7 +208,7 @@ fn haystack(said: &Said) -> String {
 }
 
 fn class_of(origin: &Origin, status: Option<u16>, said: &Said, text: &str) -> (ModelErrorClass, Numbers) {
-    let has = |needle: &str| text.contains(needle);
+    let has = |phrase: &str| has(text, phrase);
     if let Some(class) = guard(said, text) {
         return (class, Numbers::default());
     }
@@ -241,7 +241,7 @@ fn class_of(origin: &Origin, status: Option<u16>, said: &Said, text: &str) -> (M
 
 /// Texts that look like an overflow, or like something worse than they are (`providers.md` §13.4).
 fn guard(said: &Said, text: &str) -> Option<ModelErrorClass> {
-    let has = |needle: &str| text.contains(needle);
+    let has = |phrase: &str| has(text, phrase);
     if has("tokens per min") {
         let limit = overflow::number_after(text, "limit ");
         let requested = overflow::number_after(text, "requested ");
@@ -318,7 +318,7 @@ fn code_class(profile: &Profile, said: &Said) -> Option<ModelErrorClass> {
 
 /// Phrases that count where the status says little: none at all, or some failure of the server.
 fn phrase_class(status: Option<u16>, text: &str) -> Option<ModelErrorClass> {
-    let has = |needle: &str| text.contains(needle);
+    let has = |phrase: &str| has(text, phrase);
     if status == Some(403) && (has("moderation") || has("flagged")) {
         return Some(ModelErrorClass::ContentFilter);
     }
@@ -350,11 +350,17 @@ fn status_class(status: u16) -> Option<ModelErrorClass> {
 
 /// Types too coarse to stand against a status.
 fn type_class(text: &str) -> Option<ModelErrorClass> {
-    let has = |needle: &str| text.contains(needle);
+    let has = |phrase: &str| has(text, phrase);
     if has("invalid_request") || has("badrequest") || has("invalid_argument") || has("invalid_prompt") {
         return Some(ModelErrorClass::InvalidRequest);
     }
     None
+}
+
+/// One searcher for all phrases: inlined, it would be most of this module.
+#[inline(never)]
+fn has(text: &str, phrase: &str) -> bool {
+    text.contains(phrase)
 }
 
 /// Hides words that look like keys: the known beginnings, and whatever follows `Bearer`.

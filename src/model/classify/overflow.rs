@@ -2,7 +2,7 @@
 
 use crate::model::{ModelError, ModelErrorClass, Numbers, OverflowKind};
 
-use super::Said;
+use super::{Said, has};
 
 /// What a number in a text counts.
 #[derive(Clone, Copy)]
@@ -145,10 +145,10 @@ static BYTES: [&str; 2] = ["request_too_large", "request exceeds the maximum siz
 
 /// Whether a text in lower case says that a request does not fit.
 pub(super) fn find(text: &str) -> Option<(OverflowKind, Numbers)> {
-    if BYTES.iter().any(|phrase| text.contains(phrase)) {
+    if BYTES.iter().any(|phrase| has(text, phrase)) {
         return Some((OverflowKind::Bytes, Numbers::default()));
     }
-    let phrase = PHRASES.iter().find(|p| p.all.iter().all(|part| text.contains(part)))?;
+    let phrase = PHRASES.iter().find(|p| p.all.iter().all(|part| has(text, part)))?;
     let mut numbers = Numbers::default();
     for (field, place) in phrase.numbers {
         let value = match place {

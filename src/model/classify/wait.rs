@@ -4,11 +4,11 @@ use crate::model::codec::Head;
 
 /// `retry-after-ms`, else `retry-after` in seconds or as a date. A date is measured against the answer's own `date`: no clock.
 pub(super) fn of_headers(head: &Head) -> Option<u64> {
-    if let Some(ms) = head.header("retry-after-ms").and_then(|text| millis(text, 1.0)) {
+    if let Some(ms) = head.header("retry-after-ms").and_then(|text| millis(text, 1)) {
         return Some(ms);
     }
     let text = head.header("retry-after")?.trim();
-    if let Some(ms) = millis(text, 1_000.0) {
+    if let Some(ms) = millis(text, 1_000) {
         return Some(ms);
     }
     let then = http_date(text)?;
@@ -27,7 +27,7 @@ pub(super) fn of_text(text: &str) -> Option<u64> {
 /// `23s`, `1m2.5s`, `6m0s`, `350ms`, `20 seconds` at the beginning of a text.
 pub(super) fn span(text: &str) -> Option<u64> {
     let mut rest = text.trim_start();
-    let mut total = 0.0;
+    let mut total = 0u64;
     let mut any = false;
     loop {
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
@@ -36,24 +36,33 @@ pub(super) fn span(text: &str) -> Option<u64> {
         let end = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
         let (unit, next) = after.split_at(end);
         let scale = match unit {
-            "ms" | "milliseconds" => 1.0,
-            "s" | "sec" | "secs" | "second" | "seconds" => 1_000.0,
-            "m" | "min" | "mins" | "minute" | "minutes" => 60_000.0,
-            "h" | "hour" | "hours" => 3_600_000.0,
+            "ms" | "milliseconds" => 1,
+            "s" | "sec" | "secs" | "second" | "seconds" => 1_000,
+            "m" | "min" | "mins" | "minute" | "minutes" => 60_000,
+            "h" | "hour" | "hours" => 3_600_000,
             _ => break,
         };
-        // `20s.`: the end of a sentence is not part of the number.
-        let Ok(amount) = number.trim_end_matches('.').parse::<f64>() else { break };
-        total += amount * scale;
+        let Some(ms) = millis(number, scale) else { break };
+        total = total.saturating_add(ms);
         any = true;
         rest = next;
     }
-    (any && total.is_finite()).then_some(total as u64)
+    any.then_some(total)
 }
 
-fn millis(text: &str, scale: f64) -> Option<u64> {
-    let number: f64 = text.trim().parse().ok()?;
-    (number.is_finite() && number >= 0.0).then_some((number * scale) as u64)
+/// A decimal number of units of `scale` milliseconds; what is below a millisecond is dropped.
+fn millis(text: &str, scale: u64) -> Option<u64> {
+    let (whole, fraction) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
+    if !fraction.bytes().all(|b| b.is_ascii_digit()) || !whole.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let mut ms = whole.parse::<u64>().ok()?.saturating_mul(scale);
+    let mut unit = scale;
+    for digit in fraction.bytes() {
+        unit /= 10;
+        ms = ms.saturating_add(u64::from(digit - b'0') * unit);
+    }
+    Some(ms)
 }
 
 /// Seconds since the epoch of `Sun, 06 Nov 1994 08:49:37 GMT`.

@@ -349,11 +349,7 @@ impl Reader {
         match part {
             Some(part) => self.delta(part, whole, out),
             // The completions before chats had text here.
-            None => {
-                if let Some(Value::String(text)) = choice.remove("text") {
-                    self.step.text(text, out);
-                }
-            }
+            None => self.step.text(take_text(&mut choice, "text").unwrap_or_default(), out),
         }
         if let Some(word) = choice.get("finish_reason").and_then(Value::as_str) {
             self.step.finish(word);
@@ -361,16 +357,16 @@ impl Reader {
     }
 
     fn delta(&mut self, mut delta: Map<String, Value>, whole: bool, out: &mut Vec<ModelEvent>) {
-        let details = match delta.remove("reasoning_details") {
-            Some(Value::Array(entries)) => self.step.details(entries),
-            _ => String::new(),
-        };
+        let details = take_items(&mut delta, "reasoning_details");
+        let details = self.step.details(details);
         // The names repeat each other where a server sends several: the first that has text counts.
-        let reasoning = ["reasoning_content", "reasoning"].iter().find_map(|name| match delta.remove(*name) {
-            Some(Value::String(text)) if !text.is_empty() => Some(text),
-            _ => None,
-        });
-        self.step.reasoning(reasoning.unwrap_or(details), out);
+        let mut reasoning = take_text(&mut delta, "reasoning_content").unwrap_or_default();
+        for text in [take_text(&mut delta, "reasoning").unwrap_or_default(), details] {
+            if reasoning.is_empty() {
+                reasoning = text;
+            }
+        }
+        self.step.reasoning(reasoning, out);
         let google = delta.get("extra_content").and_then(|extra| extra.get("google"));
         let thought = google.and_then(|own| own.get("thought")) == Some(&Value::Bool(true));
         match delta.remove("content") {
@@ -379,53 +375,47 @@ impl Reader {
             Some(Value::Array(parts)) => parts.into_iter().for_each(|part| self.part(part, out)),
             _ => {}
         }
-        if let Some(Value::String(text)) = delta.remove("refusal") {
-            self.step.refusal(text, out);
-        }
-        for image in delta.remove("images").iter().filter_map(Value::as_array).flatten() {
-            if let Some(url) = image.get("image_url").and_then(|image| image.get("url")).and_then(Value::as_str) {
+        self.step.refusal(take_text(&mut delta, "refusal").unwrap_or_default(), out);
+        for image in take_items(&mut delta, "images") {
+            if let Some(url) = image.pointer("/image_url/url").and_then(Value::as_str) {
                 self.file(url, out);
             }
         }
-        for note in delta.remove("annotations").iter().filter_map(Value::as_array).flatten() {
-            if let Some(url) = note.get("url_citation").and_then(|cited| cited.get("url")).and_then(Value::as_str) {
-                let title = note.get("url_citation").and_then(|cited| cited.get("title")).and_then(Value::as_str);
-                self.step.aside(ModelEvent::Source { url: url.to_owned(), title: title.map(str::to_owned) }, out);
+        for note in take_items(&mut delta, "annotations") {
+            if let Some(url) = note.pointer("/url_citation/url").and_then(Value::as_str) {
+                let title = note.pointer("/url_citation/title").and_then(Value::as_str).map(str::to_owned);
+                self.step.aside(ModelEvent::Source { url: url.to_owned(), title }, out);
             }
         }
-        if let Some(Value::Array(entries)) = delta.remove("tool_calls") {
-            for entry in entries {
-                self.step.call(entry, whole, out);
-            }
+        for entry in take_items(&mut delta, "tool_calls") {
+            self.step.call(entry, whole, out);
         }
         // The form before tools had ids: one call, without an index.
-        if let Some(Value::Object(call)) = delta.remove("function_call") {
+        if let Some(call @ Value::Object(_)) = delta.remove("function_call") {
             let mut entry = Map::new();
             entry.insert("index".into(), 0.into());
-            entry.insert("function".into(), Value::Object(call));
+            entry.insert("function".into(), call);
             self.step.call(Value::Object(entry), whole, out);
         }
     }
 
     /// An item of `content` as an array.
-    fn part(&mut self, mut part: Value, out: &mut Vec<ModelEvent>) {
-        let kind = part.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-        match (kind.as_str(), &mut part) {
-            ("thinking", Value::Object(fields)) => match fields.remove("thinking") {
-                Some(Value::String(text)) => self.step.reasoning(text, out),
-                Some(Value::Array(inner)) => {
-                    for text in inner.iter().filter_map(|item| item.get("text")).filter_map(Value::as_str) {
-                        self.step.reasoning(text.to_owned(), out);
-                    }
-                }
-                _ => {}
-            },
-            (_, Value::Object(fields)) => {
-                if let Some(Value::String(text)) = fields.remove("text") {
-                    self.step.text(text, out);
+    fn part(&mut self, part: Value, out: &mut Vec<ModelEvent>) {
+        let mut fields = match part {
+            Value::Object(fields) => fields,
+            Value::String(text) => return self.step.text(text, out),
+            _ => return,
+        };
+        if text_at(&fields, "type") != Some("thinking") {
+            return self.step.text(take_text(&mut fields, "text").unwrap_or_default(), out);
+        }
+        match fields.remove("thinking") {
+            Some(Value::String(text)) => self.step.reasoning(text, out),
+            Some(Value::Array(inner)) => {
+                for text in inner.iter().filter_map(|item| item.get("text")).filter_map(Value::as_str) {
+                    self.step.reasoning(text.to_owned(), out);
                 }
             }
-            (_, Value::String(text)) => self.step.text(std::mem::take(text), out),
             _ => {}
         }
     }
@@ -542,6 +532,25 @@ pub(crate) fn count(value: Option<&Value>) -> Option<u64> {
     number.filter(|n| *n <= MOST)
 }
 
+/// Takes a member that is a text out of an object.
+#[inline(never)]
+pub(crate) fn take_text(fields: &mut Map<String, Value>, name: &str) -> Option<String> {
+    match fields.remove(name)? {
+        Value::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Takes the items of a member that is a list; none if it is not.
+#[inline(never)]
+pub(crate) fn take_items(fields: &mut Map<String, Value>, name: &str) -> Vec<Value> {
+    match fields.remove(name) {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    }
+}
+
+#[inline(never)]
 fn text_at<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     fields.get(name)?.as_str().filter(|text| !text.is_empty())
 }

@@ -491,15 +491,18 @@ struct Ids {
 
 impl Ids {
     fn of(messages: &[Rc<Msg>], rule: CallIds) -> Self {
-        let parts = messages.iter().filter_map(|message| match &**message {
-            Msg::Assistant(parts) => Some(parts),
-            Msg::User(_) | Msg::Tool(_) => None,
-        });
-        let reserved = parts.flatten().filter_map(|part| match part {
-            AssistantPart::ToolCall { id, .. } if fits(id, rule) => Some(id.clone()),
-            _ => None,
-        });
-        Self { rule, reserved: reserved.collect(), used: BTreeSet::new(), count: 0 }
+        let mut reserved = BTreeSet::new();
+        for message in messages {
+            let Msg::Assistant(parts) = &**message else { continue };
+            for part in parts {
+                if let AssistantPart::ToolCall { id, .. } = part
+                    && fits(id, rule)
+                {
+                    reserved.insert(id.clone());
+                }
+            }
+        }
+        Self { rule, reserved, used: BTreeSet::new(), count: 0 }
     }
 
     fn call<'a>(&mut self, part: &'a AssistantPart) -> Option<WireCall<'a>> {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// A JSON text under construction.
+/// A JSON text under construction. Its methods are called from everywhere: they stay calls, for the size of the worker.
 #[derive(Debug, Default)]
 pub(crate) struct Json {
     text: String,
@@ -27,6 +27,7 @@ impl Json {
     }
 
     /// A member's name; its value must follow.
+    #[inline(never)]
     pub fn key(&mut self, name: &str) -> &mut Self {
         self.string(name);
         self.text.push(':');
@@ -35,6 +36,7 @@ impl Json {
     }
 
     /// A string.
+    #[inline(never)]
     pub fn string(&mut self, text: &str) {
         self.separate();
         self.text.push('"');
@@ -51,17 +53,20 @@ impl Json {
     }
 
     /// JSON text as it is.
+    #[inline(never)]
     pub fn raw(&mut self, json: &str) {
         self.separate();
         self.text.push_str(json);
     }
 
     /// A value.
+    #[inline(never)]
     pub fn value(&mut self, value: &Value) {
         self.raw(&value.to_string());
     }
 
     /// A member that is a string.
+    #[inline(never)]
     pub fn text(&mut self, name: &str, text: &str) {
         self.key(name).string(text);
     }
@@ -75,12 +80,14 @@ impl Json {
         self.comma = true;
     }
 
+    #[inline(never)]
     fn separate(&mut self) {
         if std::mem::replace(&mut self.comma, true) {
             self.text.push(',');
         }
     }
 
+    #[inline(never)]
     fn escaped(&mut self, text: &str) {
         let mut copied = 0;
         for (at, byte) in text.bytes().enumerate() {

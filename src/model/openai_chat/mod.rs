@@ -18,7 +18,7 @@ use super::{
     profile::{Auth, Endpoint, Route},
 };
 
-pub(crate) use decode::count;
+pub(crate) use decode::{count, take_items, take_text};
 pub(crate) use encode::{body, session_hash};
 pub(crate) use step::Step;
 
