@@ -2,9 +2,11 @@
 // command runs. A build that is up to date ends at once; one that fails or is cut off leaves the last good output alone.
 // Arguments are passed on to worker-build.
 import { existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { homedir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { start } from "./processes.mjs";
 import { SetupError, ensureAll, fail, root } from "./setup.mjs";
+import { withPlainNames } from "./wasm.mjs";
 
 const crate = process.cwd();
 const out = join(crate, "build");
@@ -105,9 +107,16 @@ function publish(staging) {
   }
 }
 
+/** The places of panics name source files: of dependencies, without the folder this machine keeps them in. */
+function rustFlags(env) {
+  const registry = join(env.CARGO_HOME || join(homedir(), ".cargo"), "registry/src");
+  const given = env.CARGO_ENCODED_RUSTFLAGS?.split("\x1f") ?? env.RUSTFLAGS?.split(" ") ?? [];
+  return [...given.filter(Boolean), `--remap-path-prefix=${registry}=crates`].join("\x1f");
+}
+
 async function workerBuild(env, staging, args) {
   const { child, ended } = start("worker-build", ["--release", "--out-dir", join("build", staging), ...args], {
-    env: { ...env, RUST_BACKTRACE: "0" },
+    env: { ...env, RUST_BACKTRACE: "0", CARGO_ENCODED_RUSTFLAGS: rustFlags(env) },
     cwd: crate,
     stdio: inSession ? ["ignore", "ignore", "pipe"] : undefined,
   });
@@ -137,7 +146,7 @@ async function build() {
   const { lib, standalone } = manifest();
   const args = [...(standalone ? ["--features", "standalone"] : []), ...process.argv.slice(2)];
   const env = await ensureAll(crate);
-  const key = JSON.stringify([args, env.RUSTUP_TOOLCHAIN, env.WASM_BINDGEN_BIN, env.WASM_OPT_BIN, env.RUSTFLAGS]);
+  const key = JSON.stringify([args, env.RUSTUP_TOOLCHAIN, env.WASM_BINDGEN_BIN, env.WASM_OPT_BIN, rustFlags(env)]);
   if (isFresh(key)) return;
 
   mkdirSync(out, { recursive: true });
@@ -151,6 +160,8 @@ async function build() {
   process.on("exit", () => rmSync(join(out, staging), { recursive: true, force: true }));
   const started = Date.now();
   if ((await workerBuild(env, staging, args)) !== 0) return broken(lib, first);
+  const wasm = join(out, staging, "index_bg.wasm");
+  writeFileSync(wasm, withPlainNames(readFileSync(wasm)));
   publish(join(out, staging));
   remember(key, lib, started);
   console.log(`build: ${lib} ready in ${((Date.now() - started) / 1000).toFixed(1)} s`);

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { namesModel } from "./deploy.mjs";
 import { nodeIsNewEnough } from "./setup.mjs";
 import { choose, counts } from "./test.mjs";
-import { crateOf, functions, namesSection, sections, without } from "./wasm.mjs";
+import { crateOf, functions, namesSection, sections, withPlainNames, without } from "./wasm.mjs";
 
 test("a Node is new enough for every package in the lock file, or is not", () => {
   for (const version of ["v22.22.2", "v22.23.0", "v24.15.0", "v24.22.3", "v26.0.0"])
@@ -48,12 +48,12 @@ test("a stage brings what it needs, in order, and an unknown one is an error", (
 });
 
 /** A module with one imported function, two own ones, a data section and names for both own functions. */
-function sampleModule() {
+function sampleModule([one, two] = ["alloc::a", "core::b"]) {
   const text = (value) => [value.length, ...Buffer.from(value)];
   const section = (id, body) => [id, body.length, ...body];
   const first = [2, 0, 0x0b];
   const second = [5, 0, 0x41, 7, 0x1a, 0x0b];
-  const names = [2, 1, ...text("alloc::a"), 2, ...text("core::b")];
+  const names = [2, 1, ...text(one), 2, ...text(two)];
   return Uint8Array.from([
     ...[0, 0x61, 0x73, 0x6d, 1, 0, 0, 0],
     ...section(1, [1, 0x60, 0, 0]),
@@ -77,6 +77,22 @@ test("functions of a wasm module are found with size and name", () => {
     functions(bare).map(({ name }) => name),
     ["", ""],
   );
+});
+
+test("names lose their hashes and nothing else changes", () => {
+  const hashed = sampleModule([
+    "alloc::a::h4635f72a38590126",
+    "<core[c5930c85a12de822]::B as core[c5930c85a12de822]::C>::b",
+  ]);
+  const plain = withPlainNames(hashed);
+  assert.ok(WebAssembly.validate(plain));
+  assert.deepEqual(functions(plain), [
+    { name: "alloc::a", size: 3 },
+    { name: "<core::B as core::C>::b", size: 6 },
+  ]);
+  const bare = (bytes) => Buffer.from(without(bytes, namesSection(sections(bytes))));
+  assert.deepEqual(bare(plain), bare(hashed));
+  assert.deepEqual(withPlainNames(bare(plain)), bare(plain), "a module without names stays as it is");
 });
 
 test("bytes that are no wasm module, or half of one, are an error", () => {

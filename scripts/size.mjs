@@ -1,5 +1,5 @@
 // `npm run size`: what a deployment uploads, compressed, against the budget; what the function names in it cost; and which
-// crates the code comes from. Fails above the budget.
+// crates the code comes from. Fails above the budget. `npm run size -- --functions 40` also lists the largest functions.
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -44,7 +44,19 @@ function contributors(wasm) {
   return [...byCrate].sort((a, b) => b[1] - a[1]);
 }
 
-export async function size(env) {
+/** Copies of one generic function count together: what is shown is what writing it differently could win. */
+function largestFunctions(wasm, count) {
+  const byName = new Map();
+  for (const { name, size } of functions(wasm)) {
+    const sum = byName.get(name) ?? { copies: 0, size: 0 };
+    byName.set(name, { copies: sum.copies + 1, size: sum.size + size });
+  }
+  const largest = [...byName].sort((a, b) => b[1].size - a[1].size).slice(0, count);
+  for (const [name, { copies, size }] of largest)
+    console.log(`${kB(size)}  ${String(copies).padStart(4)} x  ${name || "(no name)"}`);
+}
+
+export async function size(env, { functionCount = 0 } = {}) {
   const modules = uploaded(env);
   const wasm = modules.filter(({ name }) => name.endsWith(".wasm"));
   if (wasm.length !== 1) throw new SetupError(`expected one wasm module in the upload, found ${wasm.length}`);
@@ -76,6 +88,9 @@ export async function size(env) {
   );
   row("data (strings and tables)", kB(dataBytes(sections(bytes))), "");
 
+  if (functionCount > 0) console.log(`\nThe ${functionCount} largest functions`);
+  largestFunctions(bytes, functionCount);
+
   const verdict = total <= BUDGET ? "within" : "ABOVE";
   console.log(
     `\nsize: ${total.toLocaleString("en")} bytes gzip, ${verdict} the budget of ${BUDGET.toLocaleString("en")} (${Math.abs(BUDGET - total).toLocaleString("en")} ${total <= BUDGET ? "left" : "too many"})`,
@@ -88,7 +103,8 @@ if (process.argv[1] && resolve(process.argv[1]) === fileURLToPath(import.meta.ur
     const env = await ensureAll();
     // Wrangler insists on the folder of the assets, whose size has no part in this.
     if (!existsSync(join(root, "web/dist"))) await buildPage(env);
-    process.exitCode = (await size(env)) ? 0 : 1;
+    const at = process.argv.indexOf("--functions");
+    process.exitCode = (await size(env, { functionCount: at < 0 ? 0 : Number(process.argv[at + 1] ?? 40) })) ? 0 : 1;
   } catch (error) {
     fail(error);
   }

@@ -269,6 +269,7 @@ fn how_the_bytes_end_decides_only_together_with_a_finish_reason() {
         (vec![text("a")], End::ReadError("reset".into()), "error Transient network: the connection to the model provider broke"),
         (vec![text("a"), silence()], End::Stalled { ms: 120_000 }, "error Transient timeout: the model said nothing for 120 seconds"),
         (vec![silence()], End::Stalled { ms: 300_000 }, "error Transient timeout: the model said nothing for 300 seconds"),
+        (vec![text("a")], End::Stalled { ms: 3_600_000 }, "error Transient timeout: the answer was not complete after 3600 seconds"),
         (vec![], End::Stalled { ms: 300_000 }, "error Transient timeout: the model said nothing for 300 seconds"),
         (vec![], End::ReadError("reset".into()), "error Transient network: the connection to the model provider broke"),
         (vec![text("a")], End::Aborted, "error Aborted -: stopped"),

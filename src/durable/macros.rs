@@ -4,11 +4,14 @@
 /// Declares the Durable Object class of an agent, for workers with a router of their own.
 ///
 /// ```ignore
+/// use wakeful::durable::{Cors, RouteOptions, route};
+/// use worker::{Context, Env, Request, Response, event};
+///
 /// wakeful::durable_agent!(pub struct Chat for Helper = |env| Helper::new(env));
 ///
-/// #[worker::event(fetch)]
-/// async fn fetch(req: Request, env: Env, _: Context) -> worker::Result<Response> {
-///     match wakeful::route(&req, &env, &RouteOptions::new().cors(Cors::Any)).await? {
+/// #[event(fetch)]
+/// async fn fetch(request: Request, env: Env, _: Context) -> worker::Result<Response> {
+///     match route(&request, &env, &RouteOptions::new().cors(Cors::Any)).await? {
 ///         Some(answer) => Ok(answer),
 ///         None => Response::error("Not found", 404),
 ///     }

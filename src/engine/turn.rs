@@ -34,7 +34,11 @@ use crate::{
         repair::{self, Close},
         sanitise,
     },
-    wire::{self, Ending, Terminal, chunk::Chunk, message::UiMessage},
+    wire::{
+        self, Ending, Terminal,
+        chunk::Chunk,
+        message::{UiMessage, call_id, is_settled},
+    },
 };
 
 /// What the running turn waits for.
@@ -347,7 +351,6 @@ impl Engine {
                     .with("code", failure.error.code.clone())
                     .with("providerRequestId", failure.error.request_id.clone()),
             );
-            cx.push(Effect::Cancel(running.fence.clone()));
         }
         self.finish(cx, Ending::Error, Some(failure.shown))
     }
@@ -364,22 +367,22 @@ impl Engine {
                 cx.push(Effect::Timer(fence, JobEvent::GraceOver, self.config.abort_grace_ms));
                 Ok(())
             }
-            Phase::Preparing | Phase::Model | Phase::Retrying => {
-                cx.push(Effect::Cancel(running.fence.clone()));
-                self.finish(cx, Ending::Aborted, None)
-            }
+            Phase::Preparing | Phase::Model | Phase::Retrying => self.finish(cx, Ending::Aborted, None),
         }
     }
 
     /// The cutover: the turn comes to rest, in one transaction.
     pub(super) fn finish(&mut self, cx: &mut Cx<'_>, ending: Ending, error: Option<String>) -> Result<()> {
         let Some(mut running) = self.running.take() else { return Ok(()) };
+        // Also after a good end: what is left of the turn is a timer, and no timer keeps an idle object awake.
+        cx.push(Effect::Cancel(running.fence.clone()));
         if ending == Ending::Error {
             // The log is kept for whoever was away: it has to hold what the others saw.
             running.stream.flush(cx)?;
         }
         let Running { turn, extends, reply, stream, .. } = *running;
         let mut message = reply.into_message();
+        let cut_off = message.parts.iter().any(|part| call_id(part).is_some() && !is_settled(part));
         match ending {
             Ending::Completed => {}
             Ending::Aborted | Ending::Skipped => {
@@ -434,6 +437,10 @@ impl Engine {
         if stored {
             let mut heal = running.resumed;
             heal.extend(poster.filter(|conn| !heal.contains(conn)));
+            if cut_off {
+                // No chunk says what became of these calls, and a tab prefers its own copy of an answer to a transcript's.
+                heal = self.clients.all();
+            }
             heal.retain(|conn| self.clients.is_connected(conn));
             if !heal.is_empty() {
                 cx.send(heal, wire::message_updated(&message.json()));

@@ -24,22 +24,37 @@ pub(super) fn evaluate(expression: &str) -> Result<Number, String> {
     }
 }
 
-/// Doubles carry fifteen digits; what comes after is noise (0.1 + 0.2), except in integers below 2^53.
-/// A value without the last digits, which are noise: 0.1 + 0.2 is 0.3.
-fn rounded(value: f64) -> f64 {
-    let mut scale = 1e15;
-    while scale > 1.0 && (value * scale).abs() >= 9e15 {
-        scale /= 10.0;
-    }
-    if (value * scale).abs() < 9e15 { (value * scale).round() / scale } else { value }
-}
-
 fn number(value: f64) -> Result<Number, String> {
     if value.fract() == 0.0 && value.abs() < 9_007_199_254_740_992.0 {
         return Ok((value as i64).into());
     }
-    let rounded = rounded(value);
-    Number::from_f64(rounded).ok_or_else(|| "the result is too large to represent".into())
+    Number::from_f64(rounded(value)).ok_or_else(|| "the result is too large to represent".into())
+}
+
+/// Fifteen digits, which a double carries; those after them are noise (0.1 + 0.2 is 0.3). By arithmetic, because formatting would
+/// bring tables into the worker; only where the power of ten is exact.
+fn rounded(value: f64) -> f64 {
+    let size = value.abs();
+    if !(1e-7..1e15).contains(&size) {
+        return value;
+    }
+    let mut scale = 1.0;
+    while size * scale < 1e14 {
+        scale *= 10.0;
+    }
+    (value * scale).round() / scale
+}
+
+/// A number as people write it: `.5`, `1.`, `007` are numbers too. Read by the JSON reader, which the worker has anyway.
+fn literal(text: &str) -> Option<f64> {
+    let (mantissa, exponent) = text.split_once(['e', 'E']).map_or((text, "0"), |(m, e)| (m, e));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let whole = whole.trim_start_matches('0');
+    let or_zero = |digits: &str| if digits.is_empty() { "0".to_owned() } else { digits.to_owned() };
+    serde_json::from_str(&format!("{}.{}e{exponent}", or_zero(whole), or_zero(fraction))).ok()
 }
 
 struct Parser {
@@ -113,11 +128,7 @@ impl Parser {
         }
         let Some(first) = self.peek().filter(|c| c.is_ascii_digit() || *c == '.') else { return Err(self.unexpected()) };
         let start = self.at;
-        // The JSON reader wants a digit on both sides of the point.
-        let mut text = String::from(if first == '.' { "0." } else { "" });
-        if first != '.' {
-            text.push(first);
-        }
+        let mut text = String::from(first);
         self.at += 1;
         while let Some(c) = self.characters.get(self.at).copied() {
             // 1e-9: a sign belongs to the number only right after its exponent mark.
@@ -128,10 +139,7 @@ impl Parser {
             text.push(c);
             self.at += 1;
         }
-        let json = text.trim_start_matches('0');
-        let json = if json.starts_with(|c: char| c.is_ascii_digit()) { json.to_owned() } else { format!("0{json}") };
-        let json = if json.ends_with('.') { json + "0" } else { json.replace(".e", ".0e").replace(".E", ".0e") };
-        serde_json::from_str(&json).map_err(|_| format!("`{text}` at character {} is not a number", start + 1))
+        literal(&text).ok_or_else(|| format!("`{text}` at character {} is not a number", start + 1))
     }
 
     fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
@@ -196,11 +204,15 @@ mod tests {
             ("8 - 3 - 2", "3"),
             ("0.1 + 0.2", "0.3"),
             (".5 + 1.", "1.5"),
+            ("007 + 0.50", "7.5"),
+            ("1e-20 * 2", "2e-20"),
+            ("0.000002 / 3", "6.66666666666667e-7"),
+            ("123456.7 * 10", "1234567"),
             ("1e3 + 2E-1", "1000.2"),
             ("6 × 7 ÷ 2 − 1", "20"),
             ("9007199254740991", "9007199254740991"),
             ("1/3", "0.333333333333333"),
-            ("2^100", "1.26765060022823e+30"),
+            ("2^100", "1.2676506002282294e+30"),
             ("0 * -1", "0"),
         ] {
             assert_eq!(evaluate(expression).map(|n| n.to_string()).as_deref(), Ok(expected), "{expression}");

@@ -24,11 +24,11 @@ const FATAL = /panicked at|RuntimeError: unreachable|already (mutably )?borrowed
  * `kill()` is the power cut, `restart()` brings the process back on the same rows, `stop()` ends it, removes the state
  * and fails if the runtime reported a defect meanwhile (unless `tolerate` matches the line).
  */
-export async function startWorker({ vars = {}, config = CONFIG, assets = false, tolerate } = {}) {
+export async function startWorker({ vars = {}, config = CONFIG, assets = false, stateBelow = tmpdir(), tolerate } = {}) {
   if (config === CONFIG && config.startsWith(REPOSITORY) && !existsSync(join(REPOSITORY, "build"))) {
     throw new Error("the worker is not built: run `npm run build` first");
   }
-  const state = mkdtempSync(join(tmpdir(), "wakeful-e2e-"));
+  const state = mkdtempSync(join(stateBelow, "wakeful-e2e-"));
   const lines = [];
   let port = 0;
   let running;

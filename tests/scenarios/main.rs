@@ -3,6 +3,7 @@
 
 mod agent;
 mod chaos;
+mod chat;
 mod custom;
 mod death;
 mod smoke;

@@ -1,3 +1,5 @@
+//! The tables of `providers.md` §13: overflow texts, what only looks like one, statuses, shapes, waits, and what is shown.
+
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use serde_json::{Value, json};

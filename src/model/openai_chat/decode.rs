@@ -7,7 +7,7 @@ use serde_json::{Map, Value, value::RawValue};
 
 use super::{encode::left_out, step::Step};
 use crate::{
-    limits::{ERROR_BODY, SSE_EVENT, STEP_TEXT},
+    limits::{ERROR_BODY, SSE_EVENT, STEP_MS, STEP_TEXT},
     model::{
         Finish, ModelError, ModelErrorClass, ModelEvent, ModelRequest, Usage,
         classify::{self, Origin},
@@ -109,9 +109,8 @@ impl Decoder for ChatDecoder {
     fn end(&mut self, end: End, out: &mut Vec<ModelEvent>) -> Result<Finish, ModelError> {
         out.extend(self.left_out.take().map(ModelEvent::Warning));
         let outcome = self.outcome(&end, out);
-        let had_calls = self.reader.step.has_open_call();
         // Whatever the outcome, what clients saw beginning is closed.
-        match outcome.and_then(|()| self.reader.step.reason(had_calls)) {
+        match outcome.and_then(|()| self.reader.step.reason()) {
             Ok(finish) => {
                 self.reader.step.close(true, out);
                 match self.reader.step.take_failure() {
@@ -614,7 +613,10 @@ fn broken(end: &End) -> ModelError {
         End::ReadError(_) => transient("network", "the connection to the model provider broke"),
         End::Stalled { ms } => {
             let mut error = transient("timeout", "");
-            error.message = format!("the model said nothing for {} seconds", ms / 1_000);
+            error.message = match *ms {
+                STEP_MS => format!("the answer was not complete after {} seconds", ms / 1_000),
+                _ => format!("the model said nothing for {} seconds", ms / 1_000),
+            };
             error.no_retry = true;
             error
         }

@@ -275,11 +275,11 @@ impl Step {
     }
 
     /// Why a step that ended well stopped; some reasons are failures.
-    pub fn reason(&self, had_calls: bool) -> Result<Finish, ModelError> {
+    pub fn reason(&self) -> Result<Finish, ModelError> {
         let raw = self.finish.clone();
         let reason = match raw.as_str() {
             _ if self.refused => FinishReason::ContentFilter,
-            "" if had_calls => FinishReason::ToolCalls,
+            "" if self.calls.any() => FinishReason::ToolCalls,
             "" | "stop" | "end_turn" | "stop_sequence" | "eos" | "completed" => FinishReason::Stop,
             "length" | "max_tokens" | "model_length" | "max_output_tokens" => FinishReason::Length,
             "tool_calls" | "tool_use" | "function_call" | "tool-calls" => FinishReason::ToolCalls,
