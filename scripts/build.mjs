@@ -11,7 +11,10 @@ import { withPlainNames } from "./wasm.mjs";
 const crate = process.cwd();
 const out = join(crate, "build");
 const stamp = join(out, ".inputs.json");
-/** `npm start` is running and this is a rebuild: the session must survive a source that does not compile. */
+/**
+ * `npm start` is running and this is a rebuild: it leaves the optimiser out, which takes as long as the compiler, and the
+ * session must survive a source that does not compile.
+ */
 const inSession = process.env.WAKEFUL_SESSION === "dev";
 const outputs = ["index.js", "index_bg.wasm"];
 
@@ -63,7 +66,11 @@ function inputs(lib) {
 function isFresh(key) {
   try {
     const last = JSON.parse(readFileSync(stamp, "utf8"));
-    return last.key === key && Object.entries(last.files).every(([path, seen]) => version(path) === seen);
+    return (
+      last.key === key &&
+      (last.optimised || inSession) &&
+      Object.entries(last.files).every(([path, seen]) => version(path) === seen)
+    );
   } catch {
     return false;
   }
@@ -77,7 +84,11 @@ function remember(key, lib, started) {
   for (const name of outputs) files.add(join(out, name));
   writeFileSync(
     stamp,
-    JSON.stringify({ key, files: Object.fromEntries([...files].map((path) => [path, version(path)])) }),
+    JSON.stringify({
+      key,
+      optimised: !inSession,
+      files: Object.fromEntries([...files].map((path) => [path, version(path)])),
+    }),
   );
 }
 
@@ -115,11 +126,15 @@ function rustFlags(env) {
 }
 
 async function workerBuild(env, staging, args) {
-  const { child, ended } = start("worker-build", ["--release", "--out-dir", join("build", staging), ...args], {
-    env: { ...env, RUST_BACKTRACE: "0", CARGO_ENCODED_RUSTFLAGS: rustFlags(env) },
-    cwd: crate,
-    stdio: inSession ? ["ignore", "ignore", "pipe"] : undefined,
-  });
+  const { child, ended } = start(
+    "worker-build",
+    ["--release", ...(inSession ? ["--no-opt"] : []), "--out-dir", join("build", staging), ...args],
+    {
+      env: { ...env, RUST_BACKTRACE: "0", CARGO_ENCODED_RUSTFLAGS: rustFlags(env) },
+      cwd: crate,
+      stdio: inSession ? ["ignore", "ignore", "pipe"] : undefined,
+    },
+  );
   let text = "";
   child.stderr?.setEncoding("utf8").on("data", (chunk) => (text += chunk));
   const code = await ended;
@@ -152,9 +167,7 @@ async function build() {
   mkdirSync(out, { recursive: true });
   sweep();
   const first = !existsSync(join(out, "index.js"));
-  console.log(
-    `build: compiling ${lib}${first ? " (the first time takes 2 to 4 minutes, later builds about 15 seconds)" : ""}`,
-  );
+  console.log(`build: compiling ${lib}${first ? " (2 to 4 minutes the first time, under a minute later)" : ""}`);
   const staging = `.next-${process.pid}`;
   // Also when this process is told to end, because a later save supersedes the build.
   process.on("exit", () => rmSync(join(out, staging), { recursive: true, force: true }));

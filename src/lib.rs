@@ -52,6 +52,8 @@ pub mod standalone;
 pub mod testkit;
 
 pub use agent::Agent;
+#[cfg(target_arch = "wasm32")]
+pub use durable::routing::{Cors, RouteOptions, route};
 pub use engine::config::Config;
 pub use error::{Error, Result};
 

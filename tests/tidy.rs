@@ -160,7 +160,7 @@ fn lines_besides_tests(text: &str) -> usize {
         in_test |= line == "#[cfg(test)]";
         count += usize::from(!in_test);
         // The item ends with its closing brace, or at once.
-        in_test &= line != "}" && !(line.ends_with(';') && !line.starts_with(' '));
+        in_test &= line != "}" && (line.starts_with(' ') || !line.ends_with(';'));
     }
     count
 }
@@ -370,10 +370,22 @@ fn doubt(row: u16, proof: &str, texts: &mut BTreeMap<String, String>) -> Option<
     };
     let text = texts.entry(path.to_owned()).or_insert_with(|| fs::read_to_string(root().join(path)).unwrap_or_default());
     let Some(block) = block(text, name) else { return Some(format!("row {row}: {path} has no test {name:?}")) };
+    if !is_run(path) {
+        return Some(format!("row {row}: nothing runs {path}"));
+    }
     if block.contains("#[ignore") || block.contains(".skip(") || block.contains(".todo(") {
         return Some(format!("row {row}: {name:?} of {path} does not run"));
     }
     (!cited(block).contains(&row)).then(|| format!("row {row}: {name:?} of {path} does not cite it"))
+}
+
+/// Whether `cargo test` compiles this file, or `npm test` runs it.
+fn is_run(path: &str) -> bool {
+    let text = |path: &str| fs::read_to_string(root().join(path)).unwrap_or_default();
+    match path.strip_prefix("tests/scenarios/").and_then(|file| file.strip_suffix(".rs")) {
+        Some("main") | None => !path.starts_with("tests/e2e/worker/") || text("scripts/test.mjs").contains("tests/e2e/worker"),
+        Some(module) => text("tests/scenarios/main.rs").lines().any(|line| line.trim() == format!("mod {module};")),
+    }
 }
 
 /// The test of this name with the comments above it: a Rust function with `#[test]`, a call that has the name first, or one of

@@ -14,8 +14,25 @@ use crate::{
 
 /// Method names that stock clients may know from the TypeScript original and that no client may call.
 const NOT_CALLABLE: &[&str] = &[
-    "abortAllRequests", "abortRequest", "addMessages", "alarm", "broadcast", "clearMessages", "continueLastTurn", "destroy", "fetch",
-    "onChatMessage", "onChatResponse", "onConnect", "onMessage", "onRequest", "onStart", "saveMessages", "schedule", "setState", "sql",
+    "abortAllRequests",
+    "abortRequest",
+    "addMessages",
+    "alarm",
+    "broadcast",
+    "clearMessages",
+    "continueLastTurn",
+    "destroy",
+    "fetch",
+    "onChatMessage",
+    "onChatResponse",
+    "onConnect",
+    "onMessage",
+    "onRequest",
+    "onStart",
+    "saveMessages",
+    "schedule",
+    "setState",
+    "sql",
 ];
 
 /// One call by a client.

@@ -46,9 +46,6 @@ extern "C" {
     #[wasm_bindgen(structural, method, catch, js_name = deleteAlarm)]
     pub(super) fn delete_alarm(this: &JsStorage) -> Result<Promise, JsValue>;
 
-    #[wasm_bindgen(structural, method, catch)]
-    pub(super) fn sync(this: &JsStorage) -> Result<Promise, JsValue>;
-
     /// `ctx.storage.sql`.
     pub(super) type JsSql;
 
@@ -86,6 +83,9 @@ extern "C" {
     /// A server-side WebSocket.
     #[derive(Clone)]
     pub(super) type JsSocket;
+
+    #[wasm_bindgen(structural, method, catch)]
+    pub(super) fn accept(this: &JsSocket) -> Result<(), JsValue>;
 
     /// Takes a string made once for every socket that gets the frame, or an `ArrayBuffer`.
     #[wasm_bindgen(structural, method, catch)]

@@ -113,11 +113,11 @@ impl<A: Agent> Host<A> {
         let request = head_of(request);
         let accepted = if query_param(&request.url, "__agents_transport").as_deref() == Some("capnweb") {
             // A final code: the page shows it instead of trying for ever (wire §1.12).
-            self.sockets().refuse(&socket, None, 4400, "unsupported transport")
+            sockets::refuse(&socket, None, 4400, "unsupported transport")
         } else {
             self.accept(socket.clone(), request).or_else(|e| {
                 worker::console_error!("a connection failed during set-up: {e}");
-                self.sockets().refuse(
+                sockets::refuse(
                     &socket,
                     Some(r#"{"error":"The connection could not be set up."}"#),
                     1011,

@@ -99,11 +99,6 @@ impl Platform for ObjectPlatform {
         Ok(())
     }
 
-    fn sync(&self) -> LocalBoxFuture<'static, Result<()>> {
-        let storage_ = self.storage.clone();
-        Box::pin(async move { settled(storage_.sync().map_err(storage)?).await })
-    }
-
     fn send(&self, to: &[ConnId], frame: &str) {
         self.sockets.send(to, frame);
     }
@@ -114,12 +109,6 @@ impl Platform for ObjectPlatform {
 
     fn close(&self, conn: &ConnId, code: u16, reason: &str) {
         self.sockets.close(conn, code, reason);
-    }
-
-    fn attach(&self, conn: &ConnId, meta: &ConnMeta) {
-        if let Err(e) = self.sockets.attach(conn, meta) {
-            worker::console_error!("a socket's attachment was not written: {e}");
-        }
     }
 
     fn fetch(&self, request: WireRequest, cancel: Cancel) -> LocalBoxFuture<'static, Result<Answer>> {

@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 use worker::{
     js_sys::{Array, JsString, Uint8Array},
     wasm_bindgen::{JsCast, JsValue},
+    wasm_bindgen_futures::spawn_local,
 };
 
-use super::bindings::{JsSocket, JsState, thrown};
+use super::bindings::{JsSocket, JsState, Sleep, thrown};
 use crate::{
     engine::input::ConnMeta,
     error::{Error, Result},
@@ -28,7 +29,7 @@ const OPEN: u16 = 1;
 struct Attachment {
     #[serde(rename = "i")]
     id: String,
-    #[serde(flatten)]
+    #[serde(rename = "m")]
     meta: ConnMeta,
 }
 
@@ -65,15 +66,6 @@ impl Sockets {
         Ok(())
     }
 
-    /// Accepts a socket only to say `frame` and close it. It is never one of [`Sockets::all`].
-    pub(super) fn refuse(&self, socket: &JsSocket, frame: Option<&str>, code: u16, reason: &str) -> Result<()> {
-        self.state.accept_web_socket(socket, &Array::new()).map_err(platform)?;
-        if let Some(frame) = frame {
-            socket.send(&JsValue::from_str(frame)).map_err(platform)?;
-        }
-        socket.close_with(code, cut(reason, REASON)).map_err(platform)
-    }
-
     /// The socket's id, if it is one of ours.
     pub(super) fn id_of(&self, socket: &JsSocket) -> Option<ConnId> {
         read(socket).map(|a| a.id.into())
@@ -102,19 +94,15 @@ impl Sockets {
         self.with(|live| live.get(to).map(|entry| entry.socket.send(&frame.buffer())));
     }
 
+    /// Closes a socket, after the current stretch: `on_connect` may ask for it before the upgrade was answered, and then workerd
+    /// holds the close back until the object's next event (tried).
     pub(super) fn close(&self, id: &ConnId, code: u16, reason: &str) {
-        self.with(|live| live.get(id).map(|entry| entry.socket.close_with(code, cut(reason, REASON))));
-    }
-
-    /// Rewrites what is attached.
-    pub(super) fn attach(&self, id: &ConnId, meta: &ConnMeta) -> Result<()> {
-        self.with(|live| match live.get_mut(id) {
-            Some(entry) => {
-                entry.meta = meta.clone();
-                attach(&entry.socket, id, meta)
-            }
-            None => Ok(()),
-        })
+        let Some(socket) = self.with(|live| live.get(id).map(|entry| entry.socket.clone())) else { return };
+        let reason = cut(reason, REASON).to_owned();
+        spawn_local(async move {
+            Sleep::new(500).await;
+            let _ = socket.close_with(code, &reason);
+        });
     }
 
     /// Drops a socket that is gone.
@@ -146,6 +134,16 @@ impl Sockets {
         }
         live
     }
+}
+
+/// Accepts a socket only to say `frame` and close it. Not for hibernation: of a hibernatable socket that is closed before its
+/// upgrade was answered, workerd holds the close back until the object's next event (tried).
+pub(super) fn refuse(socket: &JsSocket, frame: Option<&str>, code: u16, reason: &str) -> Result<()> {
+    socket.accept().map_err(platform)?;
+    if let Some(frame) = frame {
+        socket.send(&JsValue::from_str(frame)).map_err(platform)?;
+    }
+    socket.close_with(code, cut(reason, REASON)).map_err(platform)
 }
 
 /// Answers a peer's close (wire §1.10): the same code, but for those that no frame may carry.

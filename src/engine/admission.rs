@@ -113,10 +113,8 @@ impl Engine {
             cx.send(others, wire::transcript(&self.window(cx.db)?, false));
         }
         let origin_ids = (!plan.origin_ids.is_empty()).then(|| wire::string_array(&plan.origin_ids));
-        let turn = self.admit(
-            cx,
-            Admit { request_id: id, kind, trigger: "ws-chat", anchor, body: custom, metadata: None, origin_ids },
-        )?;
+        let turn =
+            self.admit(cx, Admit { request_id: id, kind, trigger: "ws-chat", anchor, body: custom, metadata: None, origin_ids })?;
         if kind == Kind::Extend {
             self.extended_by.push((turn, conn.clone()));
         }

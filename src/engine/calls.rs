@@ -94,7 +94,15 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn call_broken(&mut self, cx: &mut Cx<'_>, slot: u32, id: &str, name: String, raw: String, message: String) -> Result<()> {
+    pub(super) fn call_broken(
+        &mut self,
+        cx: &mut Cx<'_>,
+        slot: u32,
+        id: &str,
+        name: String,
+        raw: String,
+        message: String,
+    ) -> Result<()> {
         let call = self.call_of(cx, slot, id, &name)?;
         self.reject(cx, slot, call, name, Value::String(raw), message);
         Ok(())
@@ -159,7 +167,9 @@ impl Engine {
         let unfinished: Vec<CallId> = running
             .calls
             .iter_mut()
-            .filter(|c| matches!(c.progress, Progress::Announced) || (!reason.runs_calls() && matches!(c.progress, Progress::Ready(_))))
+            .filter(|c| {
+                matches!(c.progress, Progress::Announced) || (!reason.runs_calls() && matches!(c.progress, Progress::Ready(_)))
+            })
             .map(|c| {
                 c.progress = Progress::Settled;
                 c.id.clone()
@@ -275,9 +285,10 @@ impl Engine {
 
     /// An early result of a running tool: shown and logged, replaced by the final one. The inner error is the caller's.
     pub(super) fn preliminary(&mut self, cx: &mut Cx<'_>, fence: &Fence, call: &CallId, output: Value) -> Result<Result<()>> {
-        let runs = self.running.as_ref().is_some_and(|r| {
-            r.fence == *fence && r.phase == Phase::Tools && r.calls.iter().any(|c| c.id == *call && c.is_running())
-        });
+        let runs = self
+            .running
+            .as_ref()
+            .is_some_and(|r| r.fence == *fence && r.phase == Phase::Tools && r.calls.iter().any(|c| c.id == *call && c.is_running()));
         if !runs {
             return Ok(Err(Error::refused("the tool of this result has ended")));
         }

@@ -238,7 +238,9 @@ impl Engine {
             } else if running.stream.started {
                 let continuation = running.extends;
                 streams::replay(cx.db, &running.stream.id, &mut |seq, chunk| {
-                    cx.out.effects.push(Effect::Send(vec![conn.clone()], wire::chunk(id, chunk, Some(seq), continuation, true).into()));
+                    cx.out
+                        .effects
+                        .push(Effect::Send(vec![conn.clone()], wire::chunk(id, chunk, Some(seq), continuation, true).into()));
                     Ok(())
                 })?;
                 for (seq, chunk) in running.stream.buffered() {

@@ -95,7 +95,8 @@ impl Engine {
         let dead = match turns::the_open_attempt(db)? {
             // Any attempt that is open now belongs to an incarnation that is gone: this one has not started yet.
             Some((id, stream)) => {
-                let at = live.iter().position(|t| t.id == id).ok_or_else(|| Error::corrupt(format!("attempt of no live turn {id}")))?;
+                let at =
+                    live.iter().position(|t| t.id == id).ok_or_else(|| Error::corrupt(format!("attempt of no live turn {id}")))?;
                 Some((live.remove(at), stream))
             }
             None => None,
@@ -126,13 +127,15 @@ impl Engine {
         })
     }
 
-    /// Whether this input may be stepped without a transaction because it writes nothing: text that is not due for its segment.
+    /// Whether this input may be stepped without a transaction because it writes nothing: text that is not due for its segment, and
+    /// what only reads or only sends.
     pub fn writes_nothing(&self, input: &Input, now: crate::time::Millis) -> bool {
         match input {
             Input::Job(fence, input::JobEvent::Model(events)) => match &self.running {
                 Some(running) if running.fence == *fence => running.only_buffers(events, now, self.config.coalesce_deltas),
                 _ => true,
             },
+            Input::Command(Command::GetMessages | Command::GetState, _) | Input::Rpc(..) | Input::Disconnected(_) => true,
             _ => false,
         }
     }

@@ -113,39 +113,58 @@ impl Stream {
     }
 }
 
+/// What a delta belongs to.
+#[derive(Clone, Copy, PartialEq)]
+enum Block {
+    Text,
+    Reasoning,
+    Input(u32),
+}
+
 impl super::turn::Running {
-    /// Whether these events only lengthen the tail: no row is written for them.
+    /// Whether these events only lengthen the tail: no row is written for them. Counts at least as many chunks as will be put, and
+    /// not one more where a block just goes on: a transaction that writes nothing is what this is here to save.
     pub(super) fn only_buffers(&self, events: &[ModelEvent], now: Millis, coalesce: bool) -> bool {
-        #[derive(PartialEq)]
-        enum Last {
-            Nothing,
-            Text,
-            Reasoning,
-            Input(u32),
-        }
-        let mut last = Last::Nothing;
+        let mut open = match (self.stream.text, self.stream.reasoning) {
+            (Some(_), _) => Some(Block::Text),
+            (None, Some(_)) => Some(Block::Reasoning),
+            (None, None) => None,
+        };
+        // The delta that the next one may join.
+        let mut last = None;
         let (mut chunks, mut bytes) = (0, 0);
         for event in events {
             let (this, size) = match event {
-                ModelEvent::TextDelta(text) => (Last::Text, text.len()),
-                ModelEvent::ReasoningDelta(text) => (Last::Reasoning, text.len()),
-                ModelEvent::ToolInputDelta { slot, text } => (Last::Input(*slot), text.len()),
-                ModelEvent::TextStart | ModelEvent::ReasoningStart => continue,
+                ModelEvent::TextDelta(text) => (Block::Text, text.len()),
+                ModelEvent::ReasoningDelta(text) => (Block::Reasoning, text.len()),
+                ModelEvent::ToolInputDelta { slot, text } => (Block::Input(*slot), text.len()),
                 ModelEvent::TextEnd { .. } | ModelEvent::ReasoningEnd { .. } => {
                     chunks += 1;
+                    (open, last) = (None, None);
                     continue;
                 }
-                ModelEvent::Meta { .. } | ModelEvent::Warning(_) | ModelEvent::Usage(_) => continue,
+                ModelEvent::TextStart
+                | ModelEvent::ReasoningStart
+                | ModelEvent::Meta { .. }
+                | ModelEvent::Warning(_)
+                | ModelEvent::Usage(_) => {
+                    last = None;
+                    continue;
+                }
                 ModelEvent::ToolInputStart { .. }
                 | ModelEvent::ToolCall { .. }
                 | ModelEvent::ToolInputError { .. }
                 | ModelEvent::Source { .. }
                 | ModelEvent::File { .. } => return false,
             };
-            if this != last || !coalesce {
-                // One for the delta, one for the block it may open.
-                chunks += if this == last { 1 } else { 2 };
-                last = this;
+            if matches!(this, Block::Text | Block::Reasoning) && open != Some(this) {
+                // The end of the block before, and the start of this one.
+                chunks += 1 + usize::from(open.is_some());
+                open = Some(this);
+            }
+            if last != Some(this) || !coalesce {
+                chunks += 1;
+                last = Some(this);
             }
             bytes += size;
         }

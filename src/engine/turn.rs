@@ -409,13 +409,8 @@ impl Engine {
             (None, Ending::Completed) if !stored => "No response was generated.".into(),
             _ => String::new(),
         };
-        let terminal = Terminal {
-            id: turn.request_id.clone(),
-            ending,
-            body,
-            message_ids: turn.origin_ids.clone(),
-            continuation: extends,
-        };
+        let terminal =
+            Terminal { id: turn.request_id.clone(), ending, body, message_ids: turn.origin_ids.clone(), continuation: extends };
         // An older notice goes with any ending: with a good one it is no longer true, with a bad one there is a newer.
         self.take_down_notice(cx)?;
         if ending == Ending::Error {
@@ -568,9 +563,7 @@ impl Engine {
         }
         let (Kind::Branch, Some(leaf)) = (turn.kind, &self.leaf) else { return Ok(false) };
         let head = messages::heads(cx.db, &[leaf.as_str()])?;
-        Ok(head
-            .get(leaf.as_str())
-            .is_some_and(|h| h.role == crate::wire::message::Role::Assistant && h.parent == turn.anchor))
+        Ok(head.get(leaf.as_str()).is_some_and(|h| h.role == crate::wire::message::Role::Assistant && h.parent == turn.anchor))
     }
 
     pub(super) fn owe_response(
@@ -639,9 +632,5 @@ impl Engine {
 }
 
 fn ids_of(list: &str) -> Vec<String> {
-    serde_json::from_str::<Vec<Value>>(list)
-        .unwrap_or_default()
-        .into_iter()
-        .filter_map(|v| v.as_str().map(str::to_string))
-        .collect()
+    serde_json::from_str::<Vec<Value>>(list).unwrap_or_default().into_iter().filter_map(|v| v.as_str().map(str::to_string)).collect()
 }

@@ -318,7 +318,9 @@ impl ModelEvent {
     /// these prove that the provider is alive (decision 39).
     pub fn is_content(&self) -> bool {
         match self {
-            ModelEvent::TextDelta(text) | ModelEvent::ReasoningDelta(text) | ModelEvent::ToolInputDelta { text, .. } => !text.is_empty(),
+            ModelEvent::TextDelta(text) | ModelEvent::ReasoningDelta(text) | ModelEvent::ToolInputDelta { text, .. } => {
+                !text.is_empty()
+            }
             ModelEvent::ToolInputStart { .. }
             | ModelEvent::ToolCall { .. }
             | ModelEvent::ToolInputError { .. }

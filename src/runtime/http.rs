@@ -2,7 +2,10 @@
 
 use std::rc::Rc;
 
-use super::{Runtime, platform::{HttpRequest, HttpResponse, Platform}};
+use super::{
+    Runtime,
+    platform::{HttpRequest, HttpResponse, Platform},
+};
 use crate::{
     agent::{Agent, handle::Mailbox},
     engine::input::{Answer, Command},

@@ -248,7 +248,11 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     pub fn admit(self: &Rc<Self>, request: &ConnRequest) -> Result<(ConnMeta, Vec<String>)> {
         let tags = self.agent.connection_tags(request)?;
         if tags.len() >= limits::TAGS {
-            return Err(Error::limit(format!("{} tags, limit {} (limits::TAGS, one is the connection's id)", tags.len(), limits::TAGS - 1)));
+            return Err(Error::limit(format!(
+                "{} tags, limit {} (limits::TAGS, one is the connection's id)",
+                tags.len(),
+                limits::TAGS - 1
+            )));
         }
         if let Some(bad) = tags.iter().find(|tag| tag.is_empty() || tag.chars().count() > limits::TAG) {
             return Err(Error::limit(format!("the tag {bad:?} must have 1 to {} characters (limits::TAG)", limits::TAG)));

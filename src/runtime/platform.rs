@@ -171,16 +171,12 @@ pub trait Platform: 'static {
     /// # Errors
     /// The platform refused.
     fn arm(&self, at: Option<Millis>) -> Result<()>;
-    /// Resolves when everything committed so far is on disk.
-    fn sync(&self) -> LocalBoxFuture<'static, Result<()>>;
     /// Sends one text frame to each of `to`; a socket that is gone is skipped.
     fn send(&self, to: &[ConnId], frame: &str);
     /// Sends one binary frame to one socket.
     fn send_binary(&self, to: &ConnId, frame: &[u8]);
     /// Closes a socket.
     fn close(&self, conn: &ConnId, code: u16, reason: &str);
-    /// Rewrites what is remembered of a socket over hibernation.
-    fn attach(&self, conn: &ConnId, meta: &ConnMeta);
     /// Sends a provider's request; `cancel` aborts it.
     fn fetch(&self, request: WireRequest, cancel: Cancel) -> LocalBoxFuture<'static, Result<Answer>>;
     /// Waits.

@@ -52,6 +52,13 @@ fn literal(text: &str) -> Option<f64> {
     if whole.is_empty() && fraction.is_empty() {
         return None;
     }
+    // Integers are exact; the JSON reader's floating point may be off in the sixteenth digit.
+    if fraction.is_empty()
+        && exponent == "0"
+        && let Ok(integer) = whole.parse::<u64>()
+    {
+        return Some(integer as f64);
+    }
     let whole = whole.trim_start_matches('0');
     let or_zero = |digits: &str| if digits.is_empty() { "0".to_owned() } else { digits.to_owned() };
     serde_json::from_str(&format!("{}.{}e{exponent}", or_zero(whole), or_zero(fraction))).ok()

@@ -43,14 +43,14 @@ const MIGRATIONS: &[&[&str]] = &[&[
 /// A newer version wrote these rows, or the database failed.
 pub fn migrate(db: &dyn Sql) -> Result<()> {
     db.run("CREATE TABLE IF NOT EXISTS wk_meta (k TEXT PRIMARY KEY, v TEXT NOT NULL) STRICT, WITHOUT ROWID", &[])?;
-    let version = db
-        .one("SELECT v FROM wk_meta WHERE k = 'schema'", &[], |row| row.text(0))?
-        .and_then(|v| v.parse::<usize>().ok())
-        .unwrap_or(0);
+    let version =
+        db.one("SELECT v FROM wk_meta WHERE k = 'schema'", &[], |row| row.text(0))?.and_then(|v| v.parse::<usize>().ok()).unwrap_or(0);
     let newest = MIGRATIONS.len();
     if version > newest {
         // A rollback met rows of a newer release. Guessing would lose data (`recovery.md` §1.1, version skew).
-        return Err(Error::corrupt(format!("these rows are of version {version}, this release knows {newest}: deploy the newer release again")));
+        return Err(Error::corrupt(format!(
+            "these rows are of version {version}, this release knows {newest}: deploy the newer release again"
+        )));
     }
     if version == newest {
         return Ok(());

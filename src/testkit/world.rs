@@ -719,13 +719,6 @@ impl Platform for Sim {
         Ok(())
     }
 
-    fn sync(&self) -> LocalBoxFuture<'static, Result<()>> {
-        Box::pin(async {
-            yield_now().await;
-            Ok(())
-        })
-    }
-
     fn send(&self, to: &[ConnId], frame: &str) {
         if self.superseded() {
             self.core.zombie_frames.set(self.core.zombie_frames.get() + 1);
@@ -747,12 +740,6 @@ impl Platform for Sim {
     fn close(&self, conn: &ConnId, code: u16, reason: &str) {
         if let Some((_, client)) = self.core.sockets.borrow_mut().remove(conn).filter(|_| !self.superseded()) {
             client.push(In::Close(code, reason.into()));
-        }
-    }
-
-    fn attach(&self, conn: &ConnId, meta: &ConnMeta) {
-        if let Some((own, _)) = self.core.sockets.borrow_mut().get_mut(conn) {
-            *own = meta.clone();
         }
     }
 

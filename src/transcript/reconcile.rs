@@ -102,7 +102,7 @@ pub fn plan(posted: &[Posted<'_>], stored: &Heads, regenerate: bool) -> Result<P
     let last = said.last().map(|p| p.id.clone());
     for p in posted {
         let is_last = last.as_ref() == Some(&p.id);
-        match (p.role, stored.get(&*p.id)) {
+        match (p.role, stored.get(&p.id)) {
             (Role::System, _) => plan.ignored.push((p.id.clone().into_owned(), "system messages are not taken from clients")),
             (Role::Assistant, _) => {}
             (Role::User, Some(head)) if head.role != Role::User => {
@@ -124,7 +124,7 @@ pub fn plan(posted: &[Posted<'_>], stored: &Heads, regenerate: bool) -> Result<P
     // The last message decides what is answered. One that was there before is answered anew; a new one, an assistant message, or
     // none at all leaves it to the end of the path.
     if let Some(last) = said.last()
-        && stored.get(&*last.id).is_some_and(|head| head.role == last.role)
+        && stored.get(&last.id).is_some_and(|head| head.role == last.role)
         && (last.role == Role::User || regenerate)
     {
         plan.target = Target::Branch(last.id.clone().into_owned());
@@ -182,14 +182,30 @@ mod tests {
         let table = [
             // name, posted, regenerate: inserted, edited, target, origin
             ("first", json!([user("u9", "hi")]), false, vec!["u9"], None, Target::Leaf, vec!["u9"]),
-            ("next", json!([user("u1", "one"), assistant("a1"), user("u2", "two")]), false, vec!["u2"], None, Target::Leaf, vec!["u2"]),
+            (
+                "next",
+                json!([user("u1", "one"), assistant("a1"), user("u2", "two")]),
+                false,
+                vec!["u2"],
+                None,
+                Target::Leaf,
+                vec!["u2"],
+            ),
             ("two at once", json!([user("u2", "x"), user("u3", "y")]), false, vec!["u2", "u3"], None, Target::Leaf, vec!["u2", "u3"]),
             // wire 132
             ("edit", json!([user("u1", "changed")]), false, vec![], Some("u1"), Target::Branch("u1".into()), vec!["u1"]),
             // a retry of the same message answers it anew and adds nothing
             ("again", json!([user("u1", "one")]), false, vec![], None, Target::Branch("u1".into()), vec!["u1"]),
             // field A-03: an earlier copy does not rewrite what is stored
-            ("old copy", json!([user("u1", "changed"), assistant("a1"), user("u2", "x")]), false, vec!["u2"], None, Target::Leaf, vec!["u2"]),
+            (
+                "old copy",
+                json!([user("u1", "changed"), assistant("a1"), user("u2", "x")]),
+                false,
+                vec!["u2"],
+                None,
+                Target::Leaf,
+                vec!["u2"],
+            ),
             // wire 130
             ("regenerate", json!([user("u1", "one")]), true, vec![], None, Target::Branch("u1".into()), vec!["u1"]),
             ("regenerate never edits", json!([user("u1", "changed")]), true, vec![], None, Target::Branch("u1".into()), vec!["u1"]),
@@ -198,7 +214,15 @@ mod tests {
             ("ends in the assistant", json!([user("u1", "one"), assistant("a1")]), false, vec![], None, Target::Leaf, vec![]),
             // wire 133, field A-03
             ("foreign assistant", json!([user("u1", "one"), assistant("zz")]), false, vec![], None, Target::Leaf, vec![]),
-            ("system", json!([{"id":"s","role":"system","parts":[]}, user("u2", "x")]), false, vec!["u2"], None, Target::Leaf, vec!["u2"]),
+            (
+                "system",
+                json!([{"id":"s","role":"system","parts":[]}, user("u2", "x")]),
+                false,
+                vec!["u2"],
+                None,
+                Target::Leaf,
+                vec!["u2"],
+            ),
             ("role lies", json!([{"id":"a1","role":"user","parts":[]}]), false, vec![], None, Target::Leaf, vec!["a1"]),
             ("id twice", json!([user("u2", "x"), user("u2", "y")]), false, vec!["u2"], None, Target::Leaf, vec!["u2", "u2"]),
         ];
@@ -214,7 +238,8 @@ mod tests {
 
     #[test]
     fn what_is_no_transcript_is_refused_whole() {
-        for posted in [json!([1]), json!([{"id":"u"}]), json!([{"id":"u","role":"tool","parts":[]}]), json!([{"id":"","role":"user"}])] {
+        for posted in [json!([1]), json!([{"id":"u"}]), json!([{"id":"u","role":"tool","parts":[]}]), json!([{"id":"","role":"user"}])]
+        {
             assert!(read(&raws(&posted)).is_err(), "{posted}");
         }
         let raws = raws(&json!([user("u2", "fine"), {"id":"u3","role":"user","content":"v4"}]));

@@ -215,9 +215,10 @@ impl Chunk {
         let Value::Object(mut o) = serde_json::from_str(text).ok()? else { return None };
         let kind = o.get("type")?.as_str()?.to_owned();
         Some(match kind.as_str() {
-            "start" => {
-                Chunk::Start { message_id: take_str(&mut o, "messageId").map(MessageId::from), metadata: o.shift_remove("messageMetadata") }
-            }
+            "start" => Chunk::Start {
+                message_id: take_str(&mut o, "messageId").map(MessageId::from),
+                metadata: o.shift_remove("messageMetadata"),
+            },
             "start-step" => Chunk::StartStep,
             "finish-step" => Chunk::FinishStep,
             "text-start" => Chunk::TextStart { id: take_num(&mut o) },
@@ -262,7 +263,10 @@ impl Chunk {
             },
             "file" => Chunk::File { media_type: take_str(&mut o, "mediaType")?, url: take_str(&mut o, "url")? },
             "message-metadata" => Chunk::Metadata(o.shift_remove("messageMetadata")?),
-            "finish" => Chunk::Finish { reason: take_str(&mut o, "finishReason").unwrap_or_default(), metadata: o.shift_remove("messageMetadata") },
+            "finish" => Chunk::Finish {
+                reason: take_str(&mut o, "finishReason").unwrap_or_default(),
+                metadata: o.shift_remove("messageMetadata"),
+            },
             data if data.starts_with("data-") => Chunk::Data(o),
             _ => return None,
         })

@@ -181,9 +181,9 @@ pub fn decode(text: &str) -> ClientFrame {
             };
             ClientFrame::Chat { id, body }
         }
-        "cf_agent_stream_resume_request" => ClientFrame::Probe {
-            probe: fields.str("probeId").filter(|p| p.len() <= limits::ID).map(Cow::into_owned),
-        },
+        "cf_agent_stream_resume_request" => {
+            ClientFrame::Probe { probe: fields.str("probeId").filter(|p| p.len() <= limits::ID).map(Cow::into_owned) }
+        }
         "cf_agent_stream_resume_ack" => id().map_or_else(|| ignored("no usable id"), |id| ClientFrame::Ack { id }),
         "cf_agent_chat_request_cancel" => id().map_or_else(|| ignored("no usable id"), |id| ClientFrame::Cancel { id }),
         "cf_agent_chat_clear" => ClientFrame::Clear,
@@ -193,9 +193,7 @@ pub fn decode(text: &str) -> ClientFrame {
             _ => ignored("no usable call id"),
         },
         "cf_agent_tool_approval" => match (fields.str("toolCallId"), fields.flag("approved")) {
-            (Some(call), Some(approved)) if !call.is_empty() => {
-                ClientFrame::ToolApproval { call: CallId::from(&*call), approved }
-            }
+            (Some(call), Some(approved)) if !call.is_empty() => ClientFrame::ToolApproval { call: CallId::from(&*call), approved },
             _ => ignored("no usable call id or decision"),
         },
         _ => ClientFrame::Application,
@@ -212,7 +210,8 @@ pub fn chat_id_of_prefix(text: &str) -> Option<RequestId> {
     let after = head.split_once("\"id\"")?.1.trim_start().strip_prefix(':')?.trim_start();
     let mut values = serde_json::Deserializer::from_str(after).into_iter::<String>();
     let id = values.next()?.ok()?;
-    let near = head.contains("cf_agent_use_chat_request") || text.get(end..).is_some_and(|t| t.ends_with("\"cf_agent_use_chat_request\"}"));
+    let near =
+        head.contains("cf_agent_use_chat_request") || text.get(end..).is_some_and(|t| t.ends_with("\"cf_agent_use_chat_request\"}"));
     (near && !id.is_empty() && id.len() <= limits::ID).then(|| RequestId::from(id))
 }
 
@@ -223,11 +222,8 @@ fn chat_body(text: &str) -> Result<ChatBody, String> {
     if messages.len() > limits::POSTED_MESSAGES {
         return Err(format!("{} messages were posted, limit {} (limits::POSTED_MESSAGES)", messages.len(), limits::POSTED_MESSAGES));
     }
-    let mut body = ChatBody {
-        messages,
-        regenerate: fields.str("trigger").is_some_and(|t| t == "regenerate-message"),
-        ..ChatBody::default()
-    };
+    let mut body =
+        ChatBody { messages, regenerate: fields.str("trigger").is_some_and(|t| t == "regenerate-message"), ..ChatBody::default() };
     for (key, raw) in &fields.0 {
         match &**key {
             "messages" | "trigger" => {}
@@ -494,14 +490,27 @@ mod tests {
             let ClientFrame::Chat { body: Err(text), .. } = chat(init.clone()) else { panic!("{init} was taken") };
             assert!(text.contains(reason), "{init}: {text}");
         }
-        assert!(matches!(decode(r#"{"id":7,"init":{"method":"POST","body":"{}"},"type":"cf_agent_use_chat_request"}"#), ClientFrame::Ignored { .. }));
+        assert!(matches!(
+            decode(r#"{"id":7,"init":{"method":"POST","body":"{}"},"type":"cf_agent_use_chat_request"}"#),
+            ClientFrame::Ignored { .. }
+        ));
     }
 
     #[test]
     fn what_is_no_frame_of_ours_goes_to_the_application() {
         // wire 41, 55
-        for text in ["hello", r#"{"type":"x"}"#, "[]", "null", "{}", r#"{"type":7}"#, "", "{\"type\":",
-            r#"{"type":"rpc","id":1,"method":"m","args":[]}"#, r#"{"type":"rpc","id":"1","method":"m","args":{}}"#] {
+        for text in [
+            "hello",
+            r#"{"type":"x"}"#,
+            "[]",
+            "null",
+            "{}",
+            r#"{"type":7}"#,
+            "",
+            "{\"type\":",
+            r#"{"type":"rpc","id":1,"method":"m","args":[]}"#,
+            r#"{"type":"rpc","id":"1","method":"m","args":{}}"#,
+        ] {
             assert!(matches!(decode(text), ClientFrame::Application), "{text}");
         }
     }
@@ -518,7 +527,8 @@ mod tests {
 
     #[test]
     fn the_id_of_an_oversized_request_is_found_at_its_beginning() {
-        let text = format!(r#"{{"id":"R1","init":{{"method":"POST","body":"{}"}},"type":"cf_agent_use_chat_request"}}"#, "x".repeat(9000));
+        let text =
+            format!(r#"{{"id":"R1","init":{{"method":"POST","body":"{}"}},"type":"cf_agent_use_chat_request"}}"#, "x".repeat(9000));
         assert_eq!(chat_id_of_prefix(&text), Some(RequestId::from("R1")));
         assert_eq!(chat_id_of_prefix(&text.replace("chat_request", "other")), None);
         assert_eq!(chat_id_of_prefix("\u{1F600}"), None);
@@ -535,17 +545,32 @@ mod tests {
             continuation: true,
         };
         let table = [
-            (chunk(&id, "{\"type\":\"x\"}", Some(3), false, false), json!({"id":"R","type":RESPONSE,"body":"{\"type\":\"x\"}","done":false,"seq":3})),
-            (chunk(&id, "b", None, true, true), json!({"id":"R","type":RESPONSE,"body":"b","done":false,"continuation":true,"replay":true})),
-            (replay_complete(&id, false), json!({"id":"R","type":RESPONSE,"body":"","done":false,"replay":true,"replayComplete":true})),
-            (terminal(&end), json!({"id":"R","type":RESPONSE,"body":"quota","done":true,"error":true,"outcome":"error","messageIds":["u\"1"],"continuation":true})),
+            (
+                chunk(&id, "{\"type\":\"x\"}", Some(3), false, false),
+                json!({"id":"R","type":RESPONSE,"body":"{\"type\":\"x\"}","done":false,"seq":3}),
+            ),
+            (
+                chunk(&id, "b", None, true, true),
+                json!({"id":"R","type":RESPONSE,"body":"b","done":false,"continuation":true,"replay":true}),
+            ),
+            (
+                replay_complete(&id, false),
+                json!({"id":"R","type":RESPONSE,"body":"","done":false,"replay":true,"replayComplete":true}),
+            ),
+            (
+                terminal(&end),
+                json!({"id":"R","type":RESPONSE,"body":"quota","done":true,"error":true,"outcome":"error","messageIds":["u\"1"],"continuation":true}),
+            ),
             (replay_terminal(&id, None), json!({"id":"R","type":RESPONSE,"body":"","done":true,"replay":true})),
             (identity("r", "a", true), json!({"name":"r","agent":"a","type":"cf_agent_identity","stateFollows":true})),
             (identity("r", "a", false), json!({"name":"r","agent":"a","type":"cf_agent_identity"})),
             (state("{\"n\":1}"), json!({"state":{"n":1},"type":"cf_agent_state"})),
             (state_error("no"), json!({"error":"no","type":"cf_agent_state_error"})),
             (mcp_servers().into(), json!({"mcp":{"prompts":[],"resources":[],"servers":{},"tools":[]},"type":"cf_agent_mcp_servers"})),
-            (transcript(&["{\"id\":\"a\"}", "{}"], true), json!({"type":"cf_agent_chat_messages","messages":[{"id":"a"},{}],"connect":true})),
+            (
+                transcript(&["{\"id\":\"a\"}", "{}"], true),
+                json!({"type":"cf_agent_chat_messages","messages":[{"id":"a"},{}],"connect":true}),
+            ),
             (transcript::<&str>(&[], false), json!({"type":"cf_agent_chat_messages","messages":[]})),
             (message_updated("{\"id\":\"a\"}"), json!({"type":"cf_agent_message_updated","message":{"id":"a"}})),
             (resuming(&id, Some("p")), json!({"type":"cf_agent_stream_resuming","id":"R","probeId":"p"})),

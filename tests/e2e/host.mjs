@@ -10,6 +10,7 @@ import { build } from "esbuild";
 import { Log, LogLevel, Miniflare, convertV4MiniflareOptions } from "miniflare";
 
 process.env.WRANGLER_SEND_METRICS = "false";
+process.env.WRANGLER_LOG = "error";
 const { unstable_getMiniflareWorkerOptions: workerOptionsOf } = createRequire(import.meta.url)("wrangler");
 
 const job = JSON.parse(process.argv[2]);
@@ -33,7 +34,8 @@ const runtime = new Miniflare(
         ...workerOptions,
         name: workerOptions.name ?? "worker",
         modules: await bundle(resolve(dirname(job.config), main)),
-        bindings: { ...workerOptions.bindings, ...job.vars },
+        // Only the job's: a developer's own `[vars]` and `.dev.vars` must not decide what a test sees.
+        bindings: job.vars,
       },
     ],
   }),

@@ -135,11 +135,15 @@ served.test("the history during a turn answers at once, without the unfinished r
   gate.open(3);
   await gate.reached(4);
   await socket.frame((frame) => frame.id === id);
-  const asked = performance.now();
-  const history = await room.history();
-  const took = performance.now() - asked;
-  assert.deepEqual(history.map(({ id, role }) => [id, role]), [[message.id, "user"]]);
-  assert.ok(took < 200, `answered after ${took} ms`);
+  const took = [];
+  for (let attempt = 0; attempt < 5; attempt += 1) {
+    const asked = performance.now();
+    const history = await room.history();
+    took.push(performance.now() - asked);
+    assert.deepEqual(history.map(({ id, role }) => [id, role]), [[message.id, "user"]]);
+  }
+  // The best of five: a busy machine may be late, a handler that waits for the turn never comes.
+  assert.ok(Math.min(...took) < 200, `answered after ${took} ms`);
   gate.open();
   await socket.done(id);
 });

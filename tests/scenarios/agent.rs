@@ -50,7 +50,8 @@ fn the_transcript_is_served_wherever_the_object_is_mounted() {
     let first = fetch("https://host.test/chat/get-messages");
     assert_eq!(serde_json::from_slice::<Value>(&first.body).unwrap(), stored);
     world.restart(Sockets::Kept);
-    for url in ["https://host.test/get-messages", "https://host.test/a/b/c/get-messages?x=1&token=secret", &world.url("/get-messages")] {
+    for url in ["https://host.test/get-messages", "https://host.test/a/b/c/get-messages?x=1&token=secret", &world.url("/get-messages")]
+    {
         assert_eq!(fetch(url), first, "{url}");
     }
     let unknown = world.get("/unknown");
@@ -137,7 +138,11 @@ fn a_connection_without_protocol_gets_chat_and_nothing_else() {
     world.run();
     assert_eq!(tab.state(), Some(json!(7)));
     let frames = quiet.frames();
-    assert!(types(&frames).iter().all(|t| ["cf_agent_chat_messages", "cf_agent_use_chat_response"].contains(t)), "{:?}", types(&frames));
+    assert!(
+        types(&frames).iter().all(|t| ["cf_agent_chat_messages", "cf_agent_use_chat_response"].contains(t)),
+        "{:?}",
+        types(&frames)
+    );
     assert_eq!(quiet.terminals(&request).len(), 1);
 }
 
@@ -224,7 +229,14 @@ fn what_is_no_frame_of_the_protocol_goes_to_the_application() {
     world.run();
     seen.take();
     let before = socket.frames().len();
-    let texts = ["hello", r#"{"type":"x"}"#, "[]", "null", r#"{"type":"rpc","id":1,"method":"m","args":[]}"#, r#"{"type":"rpc","id":"1","method":"m","args":{}}"#];
+    let texts = [
+        "hello",
+        r#"{"type":"x"}"#,
+        "[]",
+        "null",
+        r#"{"type":"rpc","id":1,"method":"m","args":[]}"#,
+        r#"{"type":"rpc","id":"1","method":"m","args":{}}"#,
+    ];
     texts.iter().for_each(|text| socket.raw(*text));
     socket.binary([1, 2]);
     world.run();
@@ -252,7 +264,15 @@ fn a_connection_whose_tags_cannot_be_kept_is_refused() {
         _ => Ok(Vec::new()),
     };
     let world = World::new(Custom::new().tags(tags));
-    for (label, refused) in [("none", None), ("nine", None), ("fits", None), ("ten", Some("10 tags")), ("long", Some("256 characters")), ("empty", Some("1 to 256")), ("throws", Some("who are you?"))] {
+    for (label, refused) in [
+        ("none", None),
+        ("nine", None),
+        ("fits", None),
+        ("ten", Some("10 tags")),
+        ("long", Some("256 characters")),
+        ("empty", Some("1 to 256")),
+        ("throws", Some("who are you?")),
+    ] {
         let client = world.socket(label);
         assert_eq!(client.conn().is_some(), refused.is_none(), "{label}");
         if let Some(reason) = refused {
@@ -319,7 +339,12 @@ fn a_readonly_connection_sees_everything_and_changes_nothing() {
     guest.frame(json!({ "type": "cf_agent_tool_approval", "toolCallId": "x", "approved": true }));
     world.run();
     let frames = guest.take_frames();
-    assert_eq!(frames, [json!({ "type": "cf_agent_chat_messages", "messages": [{ "id": "S1-u2", "role": "user", "parts": [{ "type": "text", "text": "hi" }] }] })]);
+    assert_eq!(
+        frames,
+        [
+            json!({ "type": "cf_agent_chat_messages", "messages": [{ "id": "S1-u2", "role": "user", "parts": [{ "type": "text", "text": "hi" }] }] })
+        ]
+    );
     let refused = guest.send("me too");
     world.run();
     let expected = json!({ "id": refused, "type": "cf_agent_use_chat_response", "body": "Connection is readonly", "done": true, "error": true, "outcome": "error" });
@@ -454,7 +479,9 @@ fn a_flood_of_calls_is_refused_beyond_a_bound_and_the_bound_is_given_back() {
 #[test]
 fn metadata_of_a_reply_is_shown_at_once_and_stored() {
     let agent = Custom::new()
-        .before_turn(|_| async { Ok(TurnPlan { message_metadata: Some(json!({ "model": "best", "cost": { "in": 1 } })), ..TurnPlan::default() }) })
+        .before_turn(|_| async {
+            Ok(TurnPlan { message_metadata: Some(json!({ "model": "best", "cost": { "in": 1 } })), ..TurnPlan::default() })
+        })
         .tool("look", |_, scope| async move {
             scope.metadata(json!({ "cost": { "out": 2 }, "looked": true })).await?;
             Ok(json!("seen"))
@@ -464,7 +491,10 @@ fn metadata_of_a_reply_is_shown_at_once_and_stored() {
     let request = tab.send("hi");
     world.run();
     assert_eq!(tab.chunks(&request)[0]["messageMetadata"], json!({ "model": "best", "cost": { "in": 1 } }));
-    assert_eq!(bodies(&tab, &request, "message-metadata"), [json!({ "type": "message-metadata", "messageMetadata": { "cost": { "out": 2 }, "looked": true } })]);
+    assert_eq!(
+        bodies(&tab, &request, "message-metadata"),
+        [json!({ "type": "message-metadata", "messageMetadata": { "cost": { "out": 2 }, "looked": true } })]
+    );
     let merged = json!({ "model": "best", "cost": { "in": 1, "out": 2 }, "looked": true });
     assert_eq!(world.get_messages()[1]["metadata"], merged);
     assert_eq!(tab.messages()[1]["metadata"], merged);
@@ -511,7 +541,8 @@ fn an_early_result_is_shown_and_the_last_one_is_stored() {
     let tab = world.connect("S1");
     let request = tab.send("hi");
     world.run();
-    let shown: Vec<(Value, bool)> = bodies(&tab, &request, "tool-output-available").into_iter().map(|c| (c["output"].clone(), c["preliminary"] == true)).collect();
+    let shown: Vec<(Value, bool)> =
+        bodies(&tab, &request, "tool-output-available").into_iter().map(|c| (c["output"].clone(), c["preliminary"] == true)).collect();
     assert_eq!(shown, [(json!("1 found"), true), (json!("2 found"), true), (json!("3 found"), false)]);
     let part = &world.get_messages()[1]["parts"][1];
     assert_eq!((&part["state"], &part["output"], part.get("preliminary")), (&json!("output-available"), &json!("3 found"), None));
@@ -533,7 +564,9 @@ fn a_tool_that_ended_can_show_nothing_more() {
     world.run();
     let rows = world.db().snapshot();
     let scope = kept.borrow_mut().take().unwrap();
-    let late = world.block_on(async move { (scope.data("x", None, json!(1)).await, scope.preliminary(json!(1)).await, scope.metadata(json!({})).await) });
+    let late = world.block_on(async move {
+        (scope.data("x", None, json!(1)).await, scope.preliminary(json!(1)).await, scope.metadata(json!({})).await)
+    });
     assert!(late.0.is_err() && late.1.is_err() && late.2.is_err());
     assert_eq!(rows.difference(&world.db().snapshot()), Vec::<String>::new());
     assert_idle(&world);
@@ -544,7 +577,9 @@ fn a_tool_that_ended_can_show_nothing_more() {
 /// What an application does when a client tells it to, so that it can wait for a turn while the world goes on.
 fn remote() -> Custom {
     let result = |result: wakeful::engine::input::TurnResult| {
-        Ok(Some(json!({ "request": result.request_id, "status": result.status.as_str(), "error": result.error, "message": result.message, "continuation": result.continuation })))
+        Ok(Some(
+            json!({ "request": result.request_id, "status": result.status.as_str(), "error": result.error, "message": result.message, "continuation": result.continuation }),
+        ))
     };
     let callables = Callables::new()
         .with("save", move |call| async move {
@@ -581,7 +616,10 @@ fn a_turn_of_the_application_is_shown_to_every_tab_and_can_be_joined() {
     let message = &world.get_messages()[1];
     assert_eq!(message["metadata"], json!({ "by": "schedule" }));
     let result = &one.replies(&call)[0]["result"];
-    assert_eq!(*result, json!({ "request": request, "status": "completed", "error": null, "message": message, "continuation": false }));
+    assert_eq!(
+        *result,
+        json!({ "request": request, "status": "completed", "error": null, "message": message, "continuation": false })
+    );
     assert_idle(&world);
 }
 
@@ -592,7 +630,8 @@ fn saving_nothing_is_skipped_and_so_is_a_turn_that_a_clear_takes_away() {
     let tab = world.connect("S1");
     let nothing = tab.rpc("save", json!([[]]));
     world.run();
-    let skipped = |request: &str| json!({ "request": request, "status": "skipped", "error": null, "message": null, "continuation": false });
+    let skipped =
+        |request: &str| json!({ "request": request, "status": "skipped", "error": null, "message": null, "continuation": false });
     assert_eq!(tab.replies(&nothing)[0]["result"], skipped(""));
     assert_eq!(world.provider_requests().len(), 0);
     let taken = tab.rpc("save", json!([["report"]]));
@@ -946,7 +985,9 @@ fn a_hook_can_end_a_turn_before_it_costs_anything() {
 #[test]
 fn a_plan_changes_model_prompt_and_tools_of_one_turn() {
     let agent = Custom::new()
-        .tools(|_| Tools::new().with(tool("a", |_, _| async { Ok(json!("a ran")) })).with(tool("b", |_, _| async { Ok(json!("b ran")) })))
+        .tools(|_| {
+            Tools::new().with(tool("a", |_, _| async { Ok(json!("a ran")) })).with(tool("b", |_, _| async { Ok(json!("b ran")) }))
+        })
         .before_turn(|_| async {
             Ok(TurnPlan {
                 model: Some(ModelRef::from("openai-compatible/other").base_url("https://other.test/v1").api_key("key2")),
@@ -963,12 +1004,18 @@ fn a_plan_changes_model_prompt_and_tools_of_one_turn() {
     tab.send("hi");
     world.run();
     let request = &world.provider_requests()[0];
-    assert_eq!((request.body["model"].as_str(), request.texts()[0].as_str(), request.tools()), (Some("other"), "Rhyme.", vec!["a", "c"]));
+    assert_eq!(
+        (request.body["model"].as_str(), request.texts()[0].as_str(), request.tools()),
+        (Some("other"), "Rhyme.", vec!["a", "c"])
+    );
     assert_eq!(request.header("authorization"), Some("Bearer key2"));
     assert_eq!(request.body["temperature"], 0.5);
     // A hidden tool is an unknown one.
     let parts = &world.get_messages()[1]["parts"];
-    assert_eq!((&parts[1]["output"], &parts[2]["type"], &parts[2]["state"]), (&json!("c ran"), &json!("dynamic-tool"), &json!("output-error")));
+    assert_eq!(
+        (&parts[1]["output"], &parts[2]["type"], &parts[2]["state"]),
+        (&json!("c ran"), &json!("dynamic-tool"), &json!("output-error"))
+    );
     assert_idle(&world);
 }
 
@@ -980,7 +1027,8 @@ fn the_hook_for_chunks_sees_what_clients_see() {
     let tab = world.connect("S1");
     let request = tab.send("hi");
     world.run();
-    let chunks: Vec<Value> = seen.take().iter().filter_map(|line| line.strip_prefix("chunk ").map(|json| serde_json::from_str(json).unwrap())).collect();
+    let chunks: Vec<Value> =
+        seen.take().iter().filter_map(|line| line.strip_prefix("chunk ").map(|json| serde_json::from_str(json).unwrap())).collect();
     assert_eq!(chunks, tab.chunks(&request));
     assert_eq!(chunks.len(), 7);
 }
@@ -998,7 +1046,9 @@ fn a_custom_body_reaches_its_turn_and_is_gone_with_the_next() {
     let tab = world.connect("S1");
     world.run();
     seen.take();
-    let turns = |seen: &Seen| seen.take().into_iter().filter(|line| line.starts_with("ws-chat") || line.starts_with("programmatic")).collect::<Vec<_>>();
+    let turns = |seen: &Seen| {
+        seen.take().into_iter().filter(|line| line.starts_with("ws-chat") || line.starts_with("programmatic")).collect::<Vec<_>>()
+    };
     tab.set_body(json!({ "tone": ["warm"] }));
     tab.send("1");
     world.run();

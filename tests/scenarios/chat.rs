@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 use wakeful::{
     prelude::*,
-    testkit::{Client, Exchange, Gates, Reply, Script, Sockets, Status, World, call, calls, cut, empty, gate, http_error, refused, script, stall, text, text_deltas},
+    testkit::{
+        Client, Exchange, Gates, Reply, Script, Sockets, Status, World, call, calls, cut, empty, gate, http_error, refused, script,
+        stall, text, text_deltas,
+    },
 };
 
 use crate::{
@@ -397,26 +400,30 @@ fn what_a_message_carries_besides_text_comes_back_unchanged() {
 // wire 72, 73, I27
 #[test]
 fn large_messages_are_kept_whole_and_too_large_ones_are_refused() {
-    let world = plain(Script::function(|_| text("seen")));
-    let (tab, other) = (world.connect("S1"), world.connect("S2"));
     let image = |bytes: usize| format!("data:image/png;base64,{}", "iVBORw0KGgo=".repeat(bytes / 12));
-    let with = |id: &str, url: String| json!({ "id": id, "role": "user", "parts": [{ "type": "text", "text": "看 🎉" }, { "type": "file", "mediaType": "image/png", "url": url }] });
-    for (id, bytes) in [("m1", 1_048_576), ("m2", 2_300_000), ("m3", 7_900_000)] {
-        let message = with(id, image(bytes));
+    let with = |url: String| json!({ "id": "m", "role": "user", "parts": [{ "type": "text", "text": "看 🎉" }, { "type": "file", "mediaType": "image/png", "url": url }] });
+    for bytes in [1_048_576, 2_300_000] {
+        let world = plain(script![text("seen")]);
+        let (tab, other) = (world.connect("S1"), world.connect("S2"));
+        let message = with(image(bytes));
         tab.send_message(message.clone());
         world.run();
-        let stored = world.get_messages();
-        assert_eq!(stored[stored.len() - 2], message, "{bytes}");
-        assert_eq!(other.status(), Status::Ready);
+        assert!(world.get_messages()[0] == message, "{bytes}");
+        assert!(other.messages()[0] == message, "{bytes}");
+        let largest = world.db().query("SELECT max(length(CAST(body AS BLOB))) AS n FROM wk_msg_part");
+        assert!(largest[0]["n"].as_i64().unwrap() <= 1_800_000, "{largest:?}");
+        assert_idle(&world);
     }
-    let largest = world.db().query("SELECT max(length(CAST(body AS BLOB))) AS n FROM wk_msg_part");
-    assert!(largest[0]["n"].as_i64().unwrap() <= 1_800_000, "{largest:?}");
+    let world = plain(script![text("seen")]);
     let socket = world.socket("raw");
-    let rows = world.db().snapshot();
-    post(&socket, "big", json!([with("m4", image(8_500_000))]), "submit-message");
-    world.run();
+    for (request, bytes, taken) in [("fits", 7_900_000, true), ("big", 8_500_000, false)] {
+        let message = with(image(bytes));
+        post(&socket, request, json!([message]), "submit-message");
+        world.run();
+        assert_eq!(outcome(&socket, request), if taken { "completed" } else { "error" });
+        assert_eq!(world.get_messages()[0] == message, taken);
+    }
     assert!(socket.terminals("big")[0]["body"].as_str().unwrap().contains("limits::USER_MESSAGE"), "{:?}", socket.terminals("big"));
-    assert_eq!(rows.difference(&world.db().snapshot()), Vec::<String>::new());
 }
 
 // wire 70, decision 15, wire §4.16
@@ -434,7 +441,10 @@ fn an_id_that_is_under_way_is_not_started_twice() {
     world.run();
     world.open_gate("g");
     world.run();
-    assert_eq!((outcome(&tab, "R"), outcome(&tab, "Q"), outcome(&other, "R")), ("completed".into(), "completed".into(), "completed".into()));
+    assert_eq!(
+        (outcome(&tab, "R"), outcome(&tab, "Q"), outcome(&other, "R")),
+        ("completed".into(), "completed".into(), "completed".into())
+    );
     assert_eq!(world.said(), ["user: 1", "assistant: one", "user: 2", "assistant: two"]);
     assert_eq!(world.events_named("frame:ignored").len(), 4);
     // The id of a finished request may be used again.
@@ -454,7 +464,10 @@ fn a_flood_of_questions_is_refused_beyond_a_bound() {
     world.run();
     let refused: Vec<Value> = tab.of_type("cf_agent_use_chat_response").into_iter().filter(|f| f["done"] == true).collect();
     assert_eq!(refused.len(), 80 - 1 - 64);
-    assert!(refused.iter().all(|f| f["error"] == true && f["body"].as_str().unwrap().contains("64 messages are waiting")), "{refused:?}");
+    assert!(
+        refused.iter().all(|f| f["error"] == true && f["body"].as_str().unwrap().contains("64 messages are waiting")),
+        "{refused:?}"
+    );
     assert_eq!(world.get_messages().len(), 65, "nothing of a refused request is stored");
     world.open_gate("g");
     world.run();
@@ -468,7 +481,11 @@ fn a_flood_of_questions_is_refused_beyond_a_bound() {
 // decision 34, PV-46
 #[test]
 fn a_model_call_that_showed_nothing_is_made_again_and_nobody_notices() {
-    for trouble in [busy as fn() -> Reply, || refused("connection reset"), || http_error(429, json!({ "error": { "message": "slow down", "type": "rate_limit_error" } }))] {
+    for trouble in [
+        busy as fn() -> Reply,
+        || refused("connection reset"),
+        || http_error(429, json!({ "error": { "message": "slow down", "type": "rate_limit_error" } })),
+    ] {
         let world = plain(script![trouble(), trouble(), text("fine")]);
         let tab = world.connect("S1");
         let request = tab.send("hi");
@@ -588,8 +605,22 @@ fn a_tool_runs_between_two_model_calls_and_shows_every_state() {
     world.run();
     let chunks = tab.chunks(&request);
     let expected = [
-        "start", "start-step", "text-start", "text-delta", "tool-input-start", "tool-input-delta", "tool-input-delta", "tool-input-available",
-        "tool-output-available", "finish-step", "start-step", "text-start", "text-delta", "text-end", "finish-step", "finish",
+        "start",
+        "start-step",
+        "text-start",
+        "text-delta",
+        "tool-input-start",
+        "tool-input-delta",
+        "tool-input-delta",
+        "tool-input-available",
+        "tool-output-available",
+        "finish-step",
+        "start-step",
+        "text-start",
+        "text-delta",
+        "text-end",
+        "finish-step",
+        "finish",
     ];
     let mut shown = types(&chunks);
     shown.retain(|t| *t != "text-end");
@@ -608,7 +639,8 @@ fn a_tool_runs_between_two_model_calls_and_shows_every_state() {
 #[test]
 fn a_model_that_never_stops_calling_is_stopped() {
     let agent = Custom::new().config(|c| c.max_steps = 2).tool("again", |_, _| async { Ok(Value::Null) });
-    let world = World::new(agent).model(Script::function(|r| if r.last_user() == "stop" { text("well") } else { call("again", json!({})) }));
+    let world =
+        World::new(agent).model(Script::function(|r| if r.last_user() == "stop" { text("well") } else { call("again", json!({})) }));
     let tab = world.connect("S1");
     let request = tab.send("go");
     world.run();
@@ -630,7 +662,10 @@ fn calls_of_an_answer_that_was_cut_off_are_not_run() {
         world.run();
         assert_eq!((gates.waiting(), outcome(&tab, &request)), (vec![], "completed".into()));
         let call = &parts(&world, 1)[2];
-        assert_eq!((&call["state"], &call["errorText"]), (&json!("output-error"), &json!(format!("not executed: the model stopped early ({word})"))));
+        assert_eq!(
+            (&call["state"], &call["errorText"]),
+            (&json!("output-error"), &json!(format!("not executed: the model stopped early ({word})")))
+        );
         assert_eq!(tab.chunks(&request).last().unwrap()["finishReason"], word);
         assert_eq!(world.provider_requests().len(), 1);
         tab.send("and?");
@@ -669,11 +704,13 @@ fn toolbox() -> Custom {
             .with(Tool::server("ping", "Answers", |(): (), _| async { Ok::<_, ToolError>("pong") }))
             .with(tool("fails", |_, _| async { Err("no luck".into()) }))
             .with(tool("fatal", |_, _| async { Err(ToolError::Fatal("the account is closed".into())) }))
-            .with(tool("slow", |_, scope| async move {
-                scope.sleep(60_000).await;
-                Ok(json!("late"))
-            })
-            .timeout_ms(1_500))
+            .with(
+                tool("slow", |_, scope| async move {
+                    scope.sleep(60_000).await;
+                    Ok(json!("late"))
+                })
+                .timeout_ms(1_500),
+            )
             .with(tool("verbose", |_, _| async { Err(ToolError::ToModel("é".repeat(10_000))) }))
     })
 }
@@ -682,7 +719,13 @@ fn toolbox() -> Custom {
 #[test]
 fn every_bad_call_is_answered_and_the_model_goes_on() {
     let table: [(&str, Reply, &str, &str, &str); 8] = [
-        ("unknown tool", call("nope", json!({ "x": 1 })), "tool-input-error", "output-error", "there is no tool `nope`; available: sum, ping, fails, fatal, slow, verbose"),
+        (
+            "unknown tool",
+            call("nope", json!({ "x": 1 })),
+            "tool-input-error",
+            "output-error",
+            "there is no tool `nope`; available: sum, ping, fails, fatal, slow, verbose",
+        ),
         ("wrong type", call("sum", json!({ "a": "one" })), "tool-input-error", "output-error", "invalid input for `sum`: "),
         ("missing field", call("sum", json!({})), "tool-input-error", "output-error", "invalid input for `sum`: "),
         ("no JSON", Reply::new().call_raw("c", "sum", "{\"a\": 1, "), "tool-input-error", "output-error", ""),
@@ -758,12 +801,14 @@ fn tools_run_at_once_and_their_results_keep_the_order_of_the_calls() {
         gates.open(gate);
         world.run();
     }
-    let shown: Vec<Value> = tab.chunks(&request).into_iter().filter(|c| c["type"] == "tool-output-available").map(|c| c["output"].clone()).collect();
+    let shown: Vec<Value> =
+        tab.chunks(&request).into_iter().filter(|c| c["type"] == "tool-output-available").map(|c| c["output"].clone()).collect();
     assert_eq!(shown, ["c done", "a done", "b done"], "shown as they come");
     let stored: Vec<Value> = parts(&world, 1).into_iter().filter(|p| p["type"] == "tool-wait").map(|p| p["output"].clone()).collect();
     assert_eq!(stored, ["a done", "b done", "c done"], "stored in the order of the calls");
     let request = &world.provider_requests()[1];
-    let called: Vec<&str> = request.messages()[2]["tool_calls"].as_array().unwrap().iter().map(|c| c["id"].as_str().unwrap()).collect();
+    let called: Vec<&str> =
+        request.messages()[2]["tool_calls"].as_array().unwrap().iter().map(|c| c["id"].as_str().unwrap()).collect();
     let answered: Vec<&str> = request.messages()[3..].iter().map(|m| m["tool_call_id"].as_str().unwrap()).collect();
     assert_eq!(answered, called);
     assert_idle(&world);
@@ -777,7 +822,8 @@ fn no_more_tools_run_at_once_than_allowed() {
         let agent = gated(&gates).config(|c| c.max_parallel_tools = Some(most));
         let seen = agent.seen.clone();
         let list = ["a", "b", "c", "d"];
-        let world = World::new(agent).with_gates(&gates).model(script![calls(list.map(|at| ("wait", json!({ "at": at })))), text("done")]);
+        let world =
+            World::new(agent).with_gates(&gates).model(script![calls(list.map(|at| ("wait", json!({ "at": at })))), text("done")]);
         let tab = world.connect("S1");
         tab.send("go");
         for (n, gate) in list.iter().enumerate() {
@@ -788,7 +834,10 @@ fn no_more_tools_run_at_once_than_allowed() {
         world.run();
         let order: Vec<String> = seen.take().into_iter().filter(|line| line.starts_with("begins")).collect();
         assert_eq!(order, list.map(|at| format!("begins {at}")));
-        assert_eq!(world.said()[1], "assistant: [wait output-available] [wait output-available] [wait output-available] [wait output-available] done");
+        assert_eq!(
+            world.said()[1],
+            "assistant: [wait output-available] [wait output-available] [wait output-available] [wait output-available] done"
+        );
         assert_idle(&world);
     }
 }
@@ -797,14 +846,16 @@ fn no_more_tools_run_at_once_than_allowed() {
 #[test]
 fn ids_of_calls_that_repeat_or_are_missing_are_made_unique() {
     let raw = |ids: [&str; 2]| ids.iter().fold(Reply::new(), |r, id| r.call_raw(id, "wait", "{\"at\":\"g\"}"));
-    let (world, gates) = gated_world(script![raw(["same", "same"]), raw(["same", ""]), text("one"), raw(["same", "fresh"]), text("two")]);
+    let (world, gates) =
+        gated_world(script![raw(["same", "same"]), raw(["same", ""]), text("one"), raw(["same", "fresh"]), text("two")]);
     gates.open("g");
     let tab = world.connect("S1");
     tab.send("1");
     world.run();
     tab.send("2");
     world.run();
-    let ids: Vec<String> = [1, 3].iter().flat_map(|m| parts(&world, *m)).filter_map(|p| p["toolCallId"].as_str().map(str::to_owned)).collect();
+    let ids: Vec<String> =
+        [1, 3].iter().flat_map(|m| parts(&world, *m)).filter_map(|p| p["toolCallId"].as_str().map(str::to_owned)).collect();
     let unique: std::collections::BTreeSet<&String> = ids.iter().collect();
     assert_eq!((ids.len(), unique.len()), (6, 6), "{ids:?}");
     assert!(ids.iter().all(|id| !id.is_empty()));
@@ -849,8 +900,22 @@ fn a_stop_at_any_moment_ends_the_turn_at_once() {
         ("before the head", vec![Reply::new().head_gate("g").text("no")], &[]),
         ("before the first chunk", vec![gate("g").text("no")], &[]),
         ("in the text", vec![text("so far").gate("g").text("no")], &["assistant: so far"]),
-        ("in the arguments of a call", vec![text("so far").delta(json!({ "tool_calls": [{ "index": 0, "id": "c", "function": { "name": "wait", "arguments": "{\"at\":" } }] })).gate("g")], &["assistant: so far"]),
-        ("with a call complete and the model still talking", vec![text("so far").call("wait", json!({ "at": "tool" })).gate("g")], &["assistant: so far"]),
+        (
+            "in the arguments of a call",
+            vec![
+                text("so far")
+                    .delta(
+                        json!({ "tool_calls": [{ "index": 0, "id": "c", "function": { "name": "wait", "arguments": "{\"at\":" } }] }),
+                    )
+                    .gate("g"),
+            ],
+            &["assistant: so far"],
+        ),
+        (
+            "with a call complete and the model still talking",
+            vec![text("so far").call("wait", json!({ "at": "tool" })).gate("g")],
+            &["assistant: so far"],
+        ),
     ];
     for (moment, script, said) in table {
         let (world, _) = gated_world(script);
@@ -1024,7 +1089,10 @@ fn a_clear_at_any_moment_leaves_nothing_behind() {
         // wire 150
         let probe = two.probe();
         world.run();
-        assert_eq!(two.frames().last().unwrap(), &json!({ "type": "cf_agent_stream_resume_none", "reason": "idle", "probeId": probe }));
+        assert_eq!(
+            two.frames().last().unwrap(),
+            &json!({ "type": "cf_agent_stream_resume_none", "reason": "idle", "probeId": probe })
+        );
         world.answer(text("fresh"));
         two.send("again");
         world.run();
@@ -1105,7 +1173,8 @@ fn a_large_tool_output_is_kept_whole_and_a_huge_one_by_its_ends() {
             let output = shared.clone();
             async move { Ok(json!(output)) }
         });
-        let world = World::new(agent).model(Script::function(|r| if r.roles().len() == 2 { call("big", json!({})) } else { text("ok") }));
+        let world =
+            World::new(agent).model(Script::function(|r| if r.roles().len() == 2 { call("big", json!({})) } else { text("ok") }));
         let tab = world.connect("S1");
         let request = tab.send("hi");
         world.run();
@@ -1136,7 +1205,9 @@ fn resumed(world: &World<Custom>, client: &Client) -> Vec<Value> {
     client.probe();
     world.run();
     let offered = client.take_frames();
-    let Some(id) = offered.iter().find(|f| f["type"] == "cf_agent_stream_resuming").and_then(|f| f["id"].as_str()) else { return offered };
+    let Some(id) = offered.iter().find(|f| f["type"] == "cf_agent_stream_resuming").and_then(|f| f["id"].as_str()) else {
+        return offered;
+    };
     client.ack(id);
     world.run();
     client.take_frames()
@@ -1222,9 +1293,16 @@ fn the_log_of_an_answer_whose_object_died_is_offered_and_closed() {
         client.ack("R");
         world.run();
         let frames = client.take_frames();
-        let text: String = frames.iter().filter_map(|f| serde_json::from_str::<Value>(f["body"].as_str()?).ok()).filter_map(|c| c["delta"].as_str().map(str::to_owned)).collect();
+        let text: String = frames
+            .iter()
+            .filter_map(|f| serde_json::from_str::<Value>(f["body"].as_str()?).ok())
+            .filter_map(|c| c["delta"].as_str().map(str::to_owned))
+            .collect();
         let last = frames.last().unwrap();
-        assert_eq!(*last, json!({ "id": "R", "type": "cf_agent_use_chat_response", "body": "", "done": true, "replay": true, "outcome": "aborted", "messageIds": ["u1"] }));
+        assert_eq!(
+            *last,
+            json!({ "id": "R", "type": "cf_agent_use_chat_response", "body": "", "done": true, "replay": true, "outcome": "aborted", "messageIds": ["u1"] })
+        );
         let stored = world.get_messages().get(1).map(|m| m["parts"][1]["text"].as_str().unwrap().to_owned()).unwrap_or_default();
         assert_eq!(text, stored, "what is replayed is what is stored");
         assert_eq!((stored.len() >= 16, stored.is_empty()), (deltas == 25, deltas < 9), "{deltas}: {stored}");

@@ -98,12 +98,18 @@ impl Custom {
         self
     }
 
-    pub fn on_response<Fut: Future<Output = ()> + 'static>(mut self, hook: impl Fn(AgentHandle, ChatResponse) -> Fut + 'static) -> Self {
+    pub fn on_response<Fut: Future<Output = ()> + 'static>(
+        mut self,
+        hook: impl Fn(AgentHandle, ChatResponse) -> Fut + 'static,
+    ) -> Self {
         self.on_response = Some(Rc::new(move |(handle, response)| hook(handle, response).boxed_local()));
         self
     }
 
-    pub fn on_message<Fut: Future<Output = ()> + 'static>(mut self, hook: impl Fn(AgentHandle, ConnId, Message) -> Fut + 'static) -> Self {
+    pub fn on_message<Fut: Future<Output = ()> + 'static>(
+        mut self,
+        hook: impl Fn(AgentHandle, ConnId, Message) -> Fut + 'static,
+    ) -> Self {
         self.on_message = Some(Rc::new(move |(handle, conn, message)| hook(handle, conn, message).boxed_local()));
         self
     }

@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)] // tests say so by panicking
 
 mod agent;
+mod badinput;
 mod chaos;
 mod chat;
+mod cost;
 mod custom;
 mod death;
 mod smoke;

@@ -13,11 +13,13 @@ pub struct Probe {
     pub seen: Rc<RefCell<Vec<Value>>>,
     /// Calls of `wait` by key; `release` ends them.
     pub waiting: Rc<RefCell<BTreeMap<String, oneshot::Sender<()>>>>,
+    /// Sockets that `on_connect` closes.
+    pub unwelcome: RefCell<Vec<ConnId>>,
 }
 
 impl Probe {
     pub fn new(config: Config, model: ModelRef) -> Self {
-        Self { config, model, seen: Rc::default(), waiting: Rc::default() }
+        Self { config, model, seen: Rc::default(), waiting: Rc::default(), unwelcome: RefCell::default() }
     }
 
     fn note(&self, what: Value) {
@@ -42,6 +44,9 @@ impl Agent for Probe {
         if flag(request, "fail") {
             return Err(Error::application("secret detail of a failed set-up"));
         }
+        if flag(request, "leave") {
+            self.unwelcome.borrow_mut().push(request.id.clone());
+        }
         Ok(query_param(&request.request.url, "tags").map(|t| t.split(',').map(str::to_owned).collect()).unwrap_or_default())
     }
 
@@ -57,8 +62,12 @@ impl Agent for Probe {
         if state.get("bad").is_some() { Err(Error::input("secret detail of a refused state")) } else { Ok(()) }
     }
 
-    async fn on_connect(&self, _: &AgentHandle, _: &ConnId) {
+    async fn on_connect(&self, handle: &AgentHandle, conn: &ConnId) {
         self.note(json!("connect"));
+        let unwelcome = self.unwelcome.borrow().contains(conn);
+        if unwelcome && let Err(e) = handle.close(conn, 4403, "not welcome").await {
+            self.note(json!({ "notClosed": e.to_string() }));
+        }
     }
 
     async fn on_message(&self, _: &AgentHandle, _: &ConnId, message: &Message) {
