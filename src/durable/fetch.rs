@@ -34,8 +34,8 @@ const NO_BINDING: &str = "name it in wrangler.toml (`[ai]`, `binding = \"AI\"`) 
 /// # Errors
 /// No answer: the network's or the binding's own text. An answer with an error status is an answer.
 pub(super) async fn send(env: Env, request: WireRequest, cancel: Cancel) -> Result<Answer> {
-    let controller = AbortController::default();
-    let signal = controller.signal();
+    let mut hold = Hold(Some(AbortController::default()));
+    let Some(signal) = hold.0.as_ref().map(AbortController::signal) else { return Err(Error::platform("aborted")) };
     let answer = async {
         match &request.target {
             Target::Url(url) => over_network(url, &request, &signal).await,
@@ -44,12 +44,20 @@ pub(super) async fn send(env: Env, request: WireRequest, cancel: Cancel) -> Resu
     };
     let response = match select(std::pin::pin!(answer), std::pin::pin!(cancel.tripped())).await {
         Either::Left((response, _)) => response?,
-        Either::Right(_) => {
-            controller.abort();
-            return Err(Error::platform("aborted"));
-        }
+        Either::Right(_) => return Err(Error::platform("aborted")),
     };
-    answer_of(response, controller, cancel)
+    answer_of(response, hold.0.take(), cancel)
+}
+
+/// Aborts a request that nobody waits for any more, however the waiting ended. Taken out once there is an answer.
+struct Hold(Option<AbortController>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let Some(controller) = self.0.take() {
+            controller.abort();
+        }
+    }
 }
 
 async fn over_network(url: &str, request: &WireRequest, signal: &AbortSignal) -> Result<Response> {
@@ -85,13 +93,13 @@ async fn through_binding(env: &Env, model: &str, options: &str, body: &str, sign
     Ok(response.into())
 }
 
-fn answer_of(mut response: Response, controller: AbortController, cancel: Cancel) -> Result<Answer> {
+fn answer_of(mut response: Response, controller: Option<AbortController>, cancel: Cancel) -> Result<Answer> {
     let headers = response.headers().entries().collect();
     let body: ByteStream = match response.body() {
         worker::ResponseBody::Stream(_) => Box::pin(Body {
             bytes: Some(response.stream().map_err(|e| Error::platform(text(&e)))?),
             tripped: cancel.tripped().boxed_local(),
-            controller: Some(controller),
+            controller,
         }),
         worker::ResponseBody::Empty | worker::ResponseBody::Body(_) => Box::pin(stream::empty()),
     };

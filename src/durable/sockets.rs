@@ -9,10 +9,9 @@ use serde::{Deserialize, Serialize};
 use worker::{
     js_sys::{Array, JsString, Uint8Array},
     wasm_bindgen::{JsCast, JsValue},
-    wasm_bindgen_futures::spawn_local,
 };
 
-use super::bindings::{JsSocket, JsState, Sleep, thrown};
+use super::bindings::{JsSocket, JsState, thrown};
 use crate::{
     engine::input::ConnMeta,
     error::{Error, Result},
@@ -94,15 +93,8 @@ impl Sockets {
         self.with(|live| live.get(to).map(|entry| entry.socket.send(&frame.buffer())));
     }
 
-    /// Closes a socket, after the current stretch: `on_connect` may ask for it before the upgrade was answered, and then workerd
-    /// holds the close back until the object's next event (tried).
     pub(super) fn close(&self, id: &ConnId, code: u16, reason: &str) {
-        let Some(socket) = self.with(|live| live.get(id).map(|entry| entry.socket.clone())) else { return };
-        let reason = cut(reason, REASON).to_owned();
-        spawn_local(async move {
-            Sleep::new(500).await;
-            let _ = socket.close_with(code, &reason);
-        });
+        self.with(|live| live.get(id).map(|entry| entry.socket.close_with(code, cut(reason, REASON))));
     }
 
     /// Drops a socket that is gone.
@@ -136,8 +128,8 @@ impl Sockets {
     }
 }
 
-/// Accepts a socket only to say `frame` and close it. Not for hibernation: of a hibernatable socket that is closed before its
-/// upgrade was answered, workerd holds the close back until the object's next event (tried).
+/// Accepts a socket only to say `frame` and close it. Not for hibernation: workerd never lets go of the connection of a hibernatable
+/// socket that is closed before its client has said anything, and some clients wait for that (tried, with JavaScript too).
 pub(super) fn refuse(socket: &JsSocket, frame: Option<&str>, code: u16, reason: &str) -> Result<()> {
     socket.accept().map_err(platform)?;
     if let Some(frame) = frame {

@@ -89,6 +89,11 @@ impl Engine {
                 return Ok(());
             }
         };
+        if let Some(taken) = plan.insert.iter().find(|taken| self.is_being_written(&taken.message.id)) {
+            let reason = format!("the message id {} belongs to the answer that is being written", taken.message.id);
+            self.refuse(cx, conn, id, reason);
+            return Ok(());
+        }
         for (message, reason) in &plan.ignored {
             cx.emit(Event::new("chat:message:ignored").with("messageId", message.as_str()).with("reason", *reason));
         }
@@ -215,6 +220,9 @@ impl Engine {
             if messages.iter().any(|m| m.id == message.id) {
                 return Err(Error::input(format!("the id {} is given twice", message.id)));
             }
+            if self.is_being_written(&message.id) {
+                return Err(Error::input(format!("the id {} belongs to the answer that is being written", message.id)));
+            }
             messages.push(message);
         }
         Ok(messages)
@@ -294,6 +302,11 @@ impl Engine {
             self.queue.push_back(turn);
         }
         Ok(id)
+    }
+
+    /// Whether this is the id of the running reply: told to every client with the first chunk, in no row before the end.
+    fn is_being_written(&self, id: &str) -> bool {
+        self.running.as_ref().is_some_and(|r| r.turn.reply.as_deref() == Some(id))
     }
 
     fn is_live(&self, id: &RequestId) -> bool {

@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 
 use config::Config;
 use events::Event;
-use input::{Answer, Command, Input, ReplyTo};
+use input::{Answer, Command, Input, JobEvent, ReplyTo};
 use outcome::{Cx, Effect};
 
 use crate::{
@@ -131,9 +131,14 @@ impl Engine {
     /// what only reads or only sends.
     pub fn writes_nothing(&self, input: &Input, now: crate::time::Millis) -> bool {
         match input {
-            Input::Job(fence, input::JobEvent::Model(events)) => match &self.running {
-                Some(running) if running.fence == *fence => running.only_buffers(events, now, self.config.coalesce_deltas),
-                _ => true,
+            Input::Job(fence, event) => match (&self.running, event) {
+                (Some(running), JobEvent::Model(events)) if running.fence == *fence => {
+                    running.only_buffers(events, now, self.config.coalesce_deltas)
+                }
+                // The history is read and the model is called.
+                (Some(running), JobEvent::Prepared(Ok(_)) | JobEvent::RetryDue) if running.fence == *fence => true,
+                (Some(running), _) => running.fence != *fence,
+                (None, _) => true,
             },
             Input::Command(Command::GetMessages | Command::GetState, _) | Input::Rpc(..) | Input::Disconnected(_) => true,
             _ => false,

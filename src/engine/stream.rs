@@ -168,7 +168,9 @@ impl super::turn::Running {
             }
             bytes += size;
         }
-        self.stream.started && self.stream.step_open && !self.stream.is_due(chunks, bytes, now)
+        // Two more for what a stream and a step begin with.
+        let begins = if self.stream.step_open { 0 } else { 2 };
+        !self.stream.is_due(chunks + begins, bytes, now)
     }
 }
 

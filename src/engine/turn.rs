@@ -248,8 +248,12 @@ impl Engine {
         }
         running.plan = Some(Rc::new(plan));
         if running.history.is_empty() && running.reply.is_empty() {
+            // Reported as a failed call: that ends the turn in a step of its own, and this one writes nothing.
             let text = "nothing to send to the model: the conversation is empty".to_string();
-            return self.fail(cx, Failure { error: ModelError::new(ModelErrorClass::InvalidRequest, text.clone()), shown: text });
+            let failure = Failure { error: ModelError::new(ModelErrorClass::InvalidRequest, text.clone()), shown: text };
+            running.phase = Phase::Model;
+            cx.push(Effect::Timer(running.fence.clone(), JobEvent::ModelEnded(Err(Box::new(failure))), 0));
+            return Ok(());
         }
         self.next_step(cx);
         Ok(())

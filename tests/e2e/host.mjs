@@ -6,12 +6,16 @@
 
 import { builtinModules, createRequire } from "node:module";
 import { basename, dirname, resolve } from "node:path";
-import { build } from "esbuild";
-import { Log, LogLevel, Miniflare, convertV4MiniflareOptions } from "miniflare";
 
 process.env.WRANGLER_SEND_METRICS = "false";
 process.env.WRANGLER_LOG = "error";
-const { unstable_getMiniflareWorkerOptions: workerOptionsOf } = createRequire(import.meta.url)("wrangler");
+
+// Runtime and bundler are the ones wrangler itself brings along, so that what is tested is what is deployed.
+const require = createRequire(import.meta.url);
+const wranglersOwn = createRequire(require.resolve("wrangler"));
+const { unstable_getMiniflareWorkerOptions: workerOptionsOf } = require("wrangler");
+const { Log, LogLevel, Miniflare, convertV4MiniflareOptions } = wranglersOwn("miniflare");
+const { build } = wranglersOwn("esbuild");
 
 const job = JSON.parse(process.argv[2]);
 const { workerOptions, main } = workerOptionsOf(job.config);

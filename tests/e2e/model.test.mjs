@@ -80,7 +80,6 @@ async function assertUsable({ room }, socket) {
 
 function answers(name, rows, script, expected) {
   served.test(name, async (context) => {
-    // rows: see the call
     const { socket, end, shown } = await turn(context, script);
     assert.equal(end.outcome, "completed", `${rows}: ${end.body}`);
     assert.equal(shown, expected, rows);

@@ -693,6 +693,25 @@ fn messages_are_added_and_changed_without_a_turn() {
     assert_idle(&world);
 }
 
+#[test]
+fn no_message_takes_the_id_of_the_answer_that_is_being_written() {
+    let world = World::new(Custom::new()).model(script![text("so").gate("g").text(" far")]);
+    let tab = world.connect("S1");
+    tab.send("hi");
+    world.run();
+    let id = tab.messages()[1]["id"].as_str().unwrap().to_owned();
+    let taken = id.clone();
+    let added = ask(&world, |h| async move { h.add_messages(vec![user(&taken, "mine")]).await });
+    let saved = ask(&world, |h| async move { h.save_messages(vec![user(&id, "mine")]).await });
+    for refused in [added.unwrap_err(), saved.unwrap_err()] {
+        assert!(refused.message().contains("belongs to the answer"), "{refused}");
+    }
+    world.open_gate("g");
+    world.run();
+    assert_eq!(world.said(), ["user: hi", "assistant: so far"]);
+    assert_idle(&world);
+}
+
 // T05, wire §2.14
 #[test]
 fn the_application_clears_the_conversation_for_every_tab() {

@@ -36,6 +36,10 @@ fn after_a_refused_commit(n: u64, text: &str, dies: bool) -> Option<Vec<String>>
     }
     world.db().fail(FaultAt::Commit, text);
     world.run();
+    if world.db().pending_faults() > 0 {
+        // The conversation had come to rest: the fault would only meet the questions of this test.
+        return None;
+    }
     if dies {
         world.restart(Sockets::Closed);
         world.reconnect(&tab);

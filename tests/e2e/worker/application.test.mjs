@@ -131,7 +131,7 @@ open("a connection without protocol frames gets the chat alone", async ({ room }
 open("a set-up that fails says so without detail and closes", async ({ room }) => {
   // wire 42
   for (const search of [{ fail: 1 }, { tags: "a,,b" }, { tags: "x".repeat(257) }, { tags: "1,2,3,4,5,6,7,8,9,10" }]) {
-    const socket = await room.open({ search });console.log(search);
+    const socket = await room.open({ search });
     assert.deepEqual(await socket.closed, { code: 1011, reason: "Uncaught exception during session setup" });
     const texts = socket.log.map((entry) => entry.text);
     assert.equal(texts.length, 1);
