@@ -73,7 +73,8 @@ const STAGES = [
     name: "web",
     title: "the page: types and build",
     limit: 5,
-    commands: () => [npmRun("web", "typecheck"), ["node", "scripts/web.mjs"]],
+    counted: true,
+    commands: () => [npmRun("web", "typecheck"), npmRun("web", "test"), ["node", "scripts/web.mjs"]],
   },
   { name: "worker", title: "worker build", limit: 15, commands: () => [["node", "scripts/build.mjs"]] },
   {
@@ -92,10 +93,17 @@ const STAGES = [
       examples.map((name) => ({ cwd: join(root, "examples", name), command: ["node", "../../scripts/build.mjs"] })),
   },
   {
+    name: "e2e-worker",
+    title: "worker of the tests of hooks",
+    needs: ["worker"],
+    limit: 10,
+    commands: () => [{ cwd: join(root, "tests/e2e/worker"), command: ["node", "../../../scripts/build.mjs"] }],
+  },
+  {
     name: "e2e",
     title: "real clients on the real runtime",
     counted: true,
-    needs: ["web", "worker"],
+    needs: ["web", "worker", "e2e-worker"],
     limit: 25,
     env: () => (chrome() ? { CHROME_BIN: chrome() } : {}),
     commands: (extra) => (endToEnd().length ? [nodeTest("--test-concurrency=1", ...extra, ...endToEnd())] : []),
@@ -110,7 +118,7 @@ function endToEnd() {
   const files = folder("tests/e2e").filter(
     (name) => name.endsWith(".test.mjs") && (chrome() || !name.startsWith("page.")),
   );
-  return files.sort().map((name) => `tests/e2e/${name}`);
+  return [...files.sort(), "worker/application.test.mjs"].map((name) => `tests/e2e/${name}`);
 }
 
 let found;

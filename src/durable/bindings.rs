@@ -106,6 +106,9 @@ extern "C" {
     #[wasm_bindgen(structural, method, catch, js_name = deserializeAttachment)]
     pub(super) fn deserialize_attachment(this: &JsSocket) -> Result<JsValue, JsValue>;
 
+    #[wasm_bindgen(catch)]
+    pub(super) fn fetch(url: &str, init: &JsValue) -> Result<Promise, JsValue>;
+
     /// The handle is a number or an object, depending on the compatibility date; `worker::Delay` insists on a number.
     #[wasm_bindgen(catch, js_name = setTimeout)]
     fn set_timeout(callback: &Function, ms: u32) -> Result<JsValue, JsValue>;

@@ -10,14 +10,15 @@ use futures_util::{
     future::{Either, LocalBoxFuture, select},
     stream,
 };
+use serde_json::{Map, Value, json};
 use worker::{
-    AbortController, AbortSignal, Env, Fetch, Headers, Method, Request, RequestInit, Response,
+    AbortController, AbortSignal, Env, Response,
     js_sys::{JSON, Object, Reflect, futures::JsFuture},
     wasm_bindgen::{JsCast, JsValue},
     web_sys,
 };
 
-use super::bindings::{JsAi, field, has_method, thrown};
+use super::bindings::{JsAi, fetch, field, has_method, thrown};
 use crate::{
     error::{Error, Result},
     model::codec::{Target, WireRequest},
@@ -34,44 +35,33 @@ const NO_BINDING: &str = "name it in wrangler.toml (`[ai]`, `binding = \"AI\"`) 
 /// # Errors
 /// No answer: the network's or the binding's own text. An answer with an error status is an answer.
 pub(super) async fn send(env: Env, request: WireRequest, cancel: Cancel) -> Result<Answer> {
-    let mut hold = Hold(Some(AbortController::default()));
-    let Some(signal) = hold.0.as_ref().map(AbortController::signal) else { return Err(Error::platform("aborted")) };
+    let controller = AbortController::default();
+    let signal = controller.signal();
+    // From here on, whatever drops this future, or the body that comes out of it, releases the connection.
+    let connection = Connection(Some(controller));
     let answer = async {
         match &request.target {
             Target::Url(url) => over_network(url, &request, &signal).await,
             Target::AiBinding { model, options } => through_binding(&env, model, options, &request.body, &signal).await,
         }
     };
-    let response = match select(std::pin::pin!(answer), std::pin::pin!(cancel.tripped())).await {
-        Either::Left((response, _)) => response?,
-        Either::Right(_) => return Err(Error::platform("aborted")),
-    };
-    answer_of(response, hold.0.take(), cancel)
-}
-
-/// Aborts a request that nobody waits for any more, however the waiting ended. Taken out once there is an answer.
-struct Hold(Option<AbortController>);
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        if let Some(controller) = self.0.take() {
-            controller.abort();
-        }
+    match select(std::pin::pin!(answer), std::pin::pin!(cancel.tripped())).await {
+        Either::Left((response, _)) => answer_of(response?, connection, cancel),
+        Either::Right(_) => Err(Error::platform("aborted")),
     }
 }
 
 async fn over_network(url: &str, request: &WireRequest, signal: &AbortSignal) -> Result<Response> {
-    let headers = Headers::new();
-    for (name, value) in &request.headers {
-        headers
-            .append(name, value)
-            .map_err(|e| Error::input(format!("the header `{name}` of a model request is not acceptable: {e}")))?;
+    // One object, made by one call: a request costs every turn, and each call into JavaScript costs more than what it does.
+    let headers: Map<String, Value> = request.headers.iter().map(|(n, v)| (n.clone(), Value::from(v.as_str()))).collect();
+    let init = JSON::parse(&json!({ "method": "POST", "headers": headers }).to_string()).map_err(platform)?;
+    let signal: &web_sys::AbortSignal = signal;
+    for (name, value) in [("body", &JsValue::from_str(&request.body)), ("signal", signal.as_ref())] {
+        Reflect::set(&init, &name.into(), value).map_err(platform)?;
     }
-    let mut init = RequestInit::new();
-    init.with_method(Method::Post).with_headers(headers).with_body(Some(JsValue::from_str(&request.body)));
-    let request = Request::new_with_init(url, &init)
-        .map_err(|e| Error::input(format!("the model's address `{url}` is not acceptable: {}", text(&e))))?;
-    Fetch::Request(request).send_with_signal(signal).await.map_err(|e| Error::platform(text(&e)))
+    let promise = fetch(url, &init).map_err(|e| Error::input(format!("the model cannot be asked at `{url}`: {}", thrown(&e))))?;
+    let answer = JsFuture::from(promise).await.map_err(platform)?;
+    Ok(answer.unchecked_into::<web_sys::Response>().into())
 }
 
 async fn through_binding(env: &Env, model: &str, options: &str, body: &str, signal: &AbortSignal) -> Result<Response> {
@@ -93,17 +83,47 @@ async fn through_binding(env: &Env, model: &str, options: &str, body: &str, sign
     Ok(response.into())
 }
 
-fn answer_of(mut response: Response, controller: Option<AbortController>, cancel: Cancel) -> Result<Answer> {
-    let headers = response.headers().entries().collect();
+fn answer_of(mut response: Response, mut connection: Connection, cancel: Cancel) -> Result<Answer> {
+    let headers = if response.status_code() < 400 {
+        // What is read of a good answer: reading all would cost every turn.
+        let read = ["content-type", "x-request-id", "request-id", "cf-aig-log-id", "date"];
+        read.iter().filter_map(|name| Some((name.to_string(), response.headers().get(name).ok()??))).collect()
+    } else {
+        response.headers().entries().collect()
+    };
     let body: ByteStream = match response.body() {
         worker::ResponseBody::Stream(_) => Box::pin(Body {
             bytes: Some(response.stream().map_err(|e| Error::platform(text(&e)))?),
             tripped: cancel.tripped().boxed_local(),
-            controller,
+            connection,
         }),
-        worker::ResponseBody::Empty | worker::ResponseBody::Body(_) => Box::pin(stream::empty()),
+        worker::ResponseBody::Empty | worker::ResponseBody::Body(_) => {
+            connection.ended();
+            Box::pin(stream::empty())
+        }
     };
     Ok(Answer { status: response.status_code(), headers, body })
+}
+
+/// A request under way: aborted when it is dropped, unless it has come to its end by itself.
+struct Connection(Option<AbortController>);
+
+impl Connection {
+    fn release(&mut self) {
+        if let Some(controller) = self.0.take() {
+            controller.abort();
+        }
+    }
+
+    fn ended(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.release();
+    }
 }
 
 /// The body of an answer. It ends when the peer ends it, when `cancel` trips (whether or not a read is pending: the binding's
@@ -111,16 +131,7 @@ fn answer_of(mut response: Response, controller: Option<AbortController>, cancel
 struct Body {
     bytes: Option<worker::ByteStream>,
     tripped: LocalBoxFuture<'static, ()>,
-    controller: Option<AbortController>,
-}
-
-impl Body {
-    fn stop(&mut self) {
-        self.bytes = None;
-        if let Some(controller) = self.controller.take() {
-            controller.abort();
-        }
-    }
+    connection: Connection,
 }
 
 impl Stream for Body {
@@ -130,29 +141,23 @@ impl Stream for Body {
         let Some(bytes) = &mut self.bytes else { return Poll::Ready(None) };
         let read = Pin::new(bytes).poll_next(cx);
         if self.tripped.poll_unpin(cx).is_ready() {
-            self.stop();
+            self.bytes = None;
+            self.connection.release();
             return Poll::Ready(None);
         }
         match read {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(Ok(bytes))) => Poll::Ready(Some(Ok(bytes))),
             Poll::Ready(Some(Err(e))) => {
-                self.stop();
+                self.bytes = None;
+                self.connection.release();
                 Poll::Ready(Some(Err(Error::platform(text(&e)))))
             }
             Poll::Ready(None) => {
                 self.bytes = None;
-                self.controller = None;
+                self.connection.ended();
                 Poll::Ready(None)
             }
-        }
-    }
-}
-
-impl Drop for Body {
-    fn drop(&mut self) {
-        if self.bytes.is_some() {
-            self.stop();
         }
     }
 }

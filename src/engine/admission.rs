@@ -111,6 +111,7 @@ impl Engine {
         self.append(cx, plan.insert)?;
         let (kind, anchor) = match plan.target {
             Target::Branch(at) if !inserts => (Kind::Branch, Some(MessageId::from(at))),
+            _ if inserts => (Kind::Answer, self.leaf.clone()),
             _ => self.end_of_path(cx)?,
         };
         let others = self.clients.others(conn);

@@ -68,6 +68,8 @@ impl Engine {
             message_ids: turn.origin_ids.clone(),
             continuation: extends,
         };
+        // A turn of the application leaves an older notice up; with its row goes its log.
+        self.take_down_notice(cx)?;
         let notice = streams::Notice { stream, terminal: terminal.clone() };
         streams::put_notice(cx.db, &turn.id, &notice)?;
         self.notice = Some(notice);
