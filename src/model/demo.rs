@@ -130,7 +130,7 @@ fn suggestions(request: &ModelRequest) -> String {
     }
     add("**think about rain**, to see reasoning");
     add("**show me markdown**");
-    add("**talk slowly for 60 seconds**, then reload the page or stop the process: nothing is lost");
+    add("**talk slowly for 60 seconds**, then reload the page: the answer goes on; stop the process: what was written stays");
     text
 }
 

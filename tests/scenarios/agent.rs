@@ -395,24 +395,24 @@ fn methods_answer_their_caller_and_nobody_else() {
     let gates = Gates::new();
     let world = World::new(Custom::new().callables(callables(&gates)));
     let (socket, other) = (world.socket("S1"), world.socket("S2"));
-    let done = |id: &str, result: Value| json!({ "done": true, "id": id, "result": result, "success": true, "type": "rpc" });
-    let piece = |id: &str, result: Value| json!({ "done": false, "id": id, "result": result, "success": true, "type": "rpc" });
-    let error = |id: &str, text: &str| json!({ "error": text, "id": id, "success": false, "type": "rpc" });
-    type Expected = Vec<Value>;
-    let table: Vec<(&str, Value, Box<dyn Fn(&str) -> Expected>)> = vec![
-        ("add", json!([1, 2]), Box::new(|id| vec![done(id, json!(3))])),
-        ("nothing", json!([]), Box::new(|id| vec![json!({ "done": true, "id": id, "success": true, "type": "rpc" })])),
-        ("null", json!([]), Box::new(|id| vec![done(id, Value::Null)])),
-        ("missing", json!([]), Box::new(|id| vec![error(id, "Method missing does not exist")])),
-        ("setState", json!([1]), Box::new(|id| vec![error(id, "Method setState is not callable")])),
-        ("throws", json!([]), Box::new(|id| vec![error(id, "x")])),
-        ("count", json!([]), Box::new(|id| vec![piece(id, json!(1)), piece(id, json!({ "n": 2 })), done(id, json!("end"))])),
-        ("stumbles", json!([]), Box::new(|id| vec![piece(id, json!(1)), error(id, "tripped")])),
+    let done = |result: Value| json!({ "done": true, "result": result, "success": true, "type": "rpc" });
+    let piece = |result: Value| json!({ "done": false, "result": result, "success": true, "type": "rpc" });
+    let error = |text: &str| json!({ "error": text, "success": false, "type": "rpc" });
+    let table = [
+        ("add", json!([1, 2]), vec![done(json!(3))]),
+        ("nothing", json!([]), vec![json!({ "done": true, "success": true, "type": "rpc" })]),
+        ("null", json!([]), vec![done(Value::Null)]),
+        ("missing", json!([]), vec![error("Method missing does not exist")]),
+        ("setState", json!([1]), vec![error("Method setState is not callable")]),
+        ("throws", json!([]), vec![error("x")]),
+        ("count", json!([]), vec![piece(json!(1)), piece(json!({ "n": 2 })), done(json!("end"))]),
+        ("stumbles", json!([]), vec![piece(json!(1)), error("tripped")]),
     ];
-    for (method, args, expected) in table {
+    for (method, args, mut expected) in table {
         let id = socket.rpc(method, args);
         world.run();
-        assert_eq!(socket.replies(&id), expected(&id), "{method}");
+        expected.iter_mut().for_each(|frame| frame["id"] = json!(id));
+        assert_eq!(socket.replies(&id), expected, "{method}");
     }
     let id = socket.rpc("add", json!(["one"]));
     world.run();
@@ -517,7 +517,7 @@ fn data_parts_are_stored_once_an_id_and_passing_ones_not_at_all() {
     let request = tab.send("hi");
     world.run();
     let passing = json!({ "type": "data-percent", "data": 50, "transient": true });
-    assert_eq!(bodies(&tab, &request, "data-percent"), [passing.clone()]);
+    assert_eq!(bodies(&tab, &request, "data-percent"), std::slice::from_ref(&passing));
     // Transient chunks are replayed to whoever comes later, in their place.
     let late = world.connect("S2");
     assert_eq!(bodies(&late, &request, "data-percent"), [passing]);
@@ -611,7 +611,7 @@ fn a_turn_of_the_application_is_shown_to_every_tab_and_can_be_joined() {
     assert_eq!(two.said(), ["user: report", "assistant: Good morning."]);
     let terminal = json!({ "id": request, "type": "cf_agent_use_chat_response", "body": "", "done": true, "outcome": "completed", "messageIds": ["report"] });
     for tab in [&one, &two] {
-        assert_eq!(tab.terminals(&request), [terminal.clone()]);
+        assert_eq!(tab.terminals(&request), std::slice::from_ref(&terminal));
     }
     let message = &world.get_messages()[1];
     assert_eq!(message["metadata"], json!({ "by": "schedule" }));

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use wakeful::{
     prelude::*,
     testkit::{
-        Client, Exchange, Gates, Reply, Script, Sockets, Status, World, call, calls, cut, empty, gate, http_error, refused, script,
-        stall, text, text_deltas,
+        Client, Exchange, Gates, Reply, Script, Sockets, World, call, calls, cut, empty, gate, http_error, refused, script, stall,
+        text, text_deltas,
     },
 };
 
@@ -241,6 +241,30 @@ fn a_question_edited_while_it_is_answered_ends_with_the_answer_to_the_edit() {
     assert_eq!((outcome(&tab, &first), outcome(&other, &edit)), ("completed".into(), "completed".into()));
     assert_eq!(world.said(), ["user: 1!", "assistant: new"]);
     assert_eq!(world.provider_requests()[1].texts()[1..], ["1!"]);
+    assert_idle(&world);
+}
+
+// tools §4.4, I6
+#[test]
+fn a_question_asked_while_an_answer_is_given_anew_is_answered_after_it() {
+    let world = plain(script![text("first"), text("second").gate("g"), text("B")]);
+    let (one, two) = (world.connect("S1"), world.connect("S2"));
+    one.send("uA");
+    world.run();
+    let again = one.regenerate();
+    world.run();
+    let b = two.send("uB");
+    world.run();
+    world.open_gate("g");
+    world.run();
+    assert_eq!((outcome(&two, &again), outcome(&one, &b)), ("completed".into(), "completed".into()));
+    assert_eq!(world.said()[world.said().len() - 2..], ["user: uB", "assistant: B"]);
+    assert_eq!(world.provider_requests()[2].last_user(), "uB");
+    assert_eq!(
+        world.db().query("SELECT count(*) AS n FROM wk_msg_part WHERE body LIKE '%second%'")[0]["n"],
+        1,
+        "nothing said is lost"
+    );
     assert_idle(&world);
 }
 

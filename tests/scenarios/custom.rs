@@ -7,6 +7,7 @@ use serde_json::Value;
 use wakeful::{engine::events::Event, ids::ConnId, model::ModelError, prelude::*, wire::chunk::Chunk};
 
 type Hook<I, O> = Rc<dyn Fn(I) -> LocalBoxFuture<'static, O>>;
+type Check<I, O> = Rc<dyn Fn(&I) -> Result<O>>;
 
 /// What the hooks saw, a line each; shared by all incarnations.
 #[derive(Clone, Default)]
@@ -33,8 +34,8 @@ pub struct Custom {
     on_response: Option<Hook<(AgentHandle, ChatResponse), ()>>,
     on_message: Option<Hook<(AgentHandle, ConnId, Message), ()>>,
     on_request: Option<Hook<(AgentHandle, HttpRequest), Option<HttpResponse>>>,
-    validate: Option<Rc<dyn Fn(&Value) -> Result<()>>>,
-    tags: Option<Rc<dyn Fn(&ConnRequest) -> Result<Vec<String>>>>,
+    validate: Option<Check<Value, ()>>,
+    tags: Option<Check<ConnRequest, Vec<String>>>,
     chunks: bool,
 }
 

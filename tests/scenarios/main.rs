@@ -8,6 +8,7 @@ mod chat;
 mod cost;
 mod custom;
 mod death;
+mod resume;
 mod smoke;
 mod storage;
 
