@@ -4,8 +4,8 @@
 //! open attempt, what is owed) plus what may be lost: the tail of the running answer that is not on disk yet, and who is connected.
 //! [`Engine::load`] after any death gives what the last committed step left.
 //!
-//! One file per family of inputs: [`boot`] starts an incarnation, [`clients`] speaks to sockets, [`admission`] takes requests,
-//! [`turn`] runs them, [`stream`] turns model events into chunks, [`calls`] runs tools, [`schedule`] keeps the one alarm.
+//! One file per family of inputs: `boot` starts an incarnation, `clients` speaks to sockets, `admission` takes requests,
+//! `turn` runs them, `stream` turns model events into chunks, `calls` runs tools, `schedule` keeps the one alarm.
 
 mod admission;
 mod boot;

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{
     client::{Behaviour, Client, In, Out, essence, said},
-    clock::{Clock, Gates, yield_now},
+    clock::{Clock, Gates},
     db::Db,
     model::{Exchange, Provider, ProviderRequest, Reply, Script},
 };
