@@ -170,14 +170,15 @@ impl Engine {
             ClientFrame::Chat { id, body } => self.chat_request(cx, conn, id, body)?,
             ClientFrame::Probe { probe } => self.probe(cx, conn, probe.as_deref()),
             ClientFrame::Ack { id } => self.ack(cx, conn, &id)?,
-            ClientFrame::Cancel { .. } | ClientFrame::Clear if self.clients.is_readonly(conn) => {
-                // Decision 42. A page that cleared itself gets its messages back.
-                if text.contains("cf_agent_chat_clear") {
-                    cx.send_one(conn, wire::transcript(&self.window(cx.db)?, false));
-                }
-                cx.ignored(conn, "cancel or clear", "the connection is read-only");
+            ClientFrame::Cancel { .. } if self.clients.is_readonly(conn) => {
+                cx.ignored(conn, "cf_agent_chat_request_cancel", "the connection is read-only");
             }
             ClientFrame::Cancel { id } => self.cancel(cx, &id)?,
+            ClientFrame::Clear if self.clients.is_readonly(conn) => {
+                // The page cleared itself before it asked: it gets its messages back (decision 42).
+                cx.send_one(conn, wire::transcript(&self.window(cx.db)?, false));
+                cx.ignored(conn, "cf_agent_chat_clear", "the connection is read-only");
+            }
             ClientFrame::Clear => self.clear(cx, Some(conn))?,
             ClientFrame::State(state) => {
                 if self.clients.is_readonly(conn) || !self.config.client_state {
@@ -187,14 +188,9 @@ impl Engine {
                 }
             }
             ClientFrame::Rpc { id, method, args } => self.rpc(cx, conn, id, method, args),
-            ClientFrame::ToolResult { call } => {
-                cx.ignored(conn, "cf_agent_tool_result", "no call waits for a client");
-                let _ = call;
-            }
-            ClientFrame::ToolApproval { call, .. } => {
-                cx.ignored(conn, "cf_agent_tool_approval", "no call waits for an approval");
-                let _ = call;
-            }
+            // No tool waits for a client yet, so there is no call that either could answer.
+            ClientFrame::ToolResult { .. } => cx.ignored(conn, "cf_agent_tool_result", "no call waits for a client"),
+            ClientFrame::ToolApproval { .. } => cx.ignored(conn, "cf_agent_tool_approval", "no call waits for an approval"),
             ClientFrame::Ignored { kind, reason } => cx.ignored(conn, &kind, reason),
             ClientFrame::Application => cx.push(Effect::Message(conn.clone(), text.into())),
         }

@@ -9,12 +9,20 @@ pub struct Event {
     pub name: &'static str,
     /// Its fields; ids, numbers and words, never content.
     pub fields: Map<String, Value>,
+    /// Whether it is for the `on_event` hook only: a later event of the log says the same and more.
+    pub quiet: bool,
 }
 
 impl Event {
     /// An event without fields.
     pub fn new(name: &'static str) -> Self {
-        Self { name, fields: Map::new() }
+        Self { name, fields: Map::new(), quiet: false }
+    }
+
+    /// Keeps the event out of the log.
+    pub fn quiet(mut self) -> Self {
+        self.quiet = true;
+        self
     }
 
     /// Adds a field.

@@ -172,6 +172,7 @@ impl Engine {
         };
         cx.emit(
             Event::new("chat:turn:start")
+                .quiet()
                 .with("requestId", turn.request_id.as_str())
                 .with("trigger", turn.trigger.as_str())
                 .with("admission", "queue")
@@ -554,14 +555,14 @@ impl Engine {
                 messages::reparent(cx.db, anchor, &reply, &waiting)?;
             }
         }
-        if self.is_replaced_by(cx, turn)? {
+        if self.becomes_leaf(cx, turn)? {
             self.move_leaf(cx.db, Some(reply))?;
         }
         Ok(true)
     }
 
     /// Whether the reply of `turn` becomes the end of the path: it follows the leaf, or is given in place of it.
-    fn is_replaced_by(&self, cx: &Cx<'_>, turn: &Turn) -> Result<bool> {
+    fn becomes_leaf(&self, cx: &Cx<'_>, turn: &Turn) -> Result<bool> {
         if self.leaf == turn.anchor {
             return Ok(true);
         }

@@ -238,7 +238,9 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
 
     fn observe(&self, event: &Event) {
         self.agent.on_event(event);
-        self.platform.emit(event);
+        if !event.quiet {
+            self.platform.emit(event);
+        }
     }
 
     /// Asks the application about a socket before it is accepted.
