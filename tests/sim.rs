@@ -525,6 +525,11 @@ fn staged(script: &Script) -> (World<Helper>, Client, Client) {
     (world, one, two)
 }
 
+/// How many deltas of a long answer are in these lines.
+fn words(lines: &[String]) -> usize {
+    lines.iter().map(|line| line.matches("word ").count()).sum()
+}
+
 /// What is wrong after a death at step `n`, or nothing if there is no such step.
 fn after_death(script: &Script, n: usize, sockets: Sockets) -> Option<Vec<String>> {
     let (world, one, two) = staged(script);
@@ -539,6 +544,7 @@ fn after_death(script: &Script, n: usize, sockets: Sockets) -> Option<Vec<String
             world.run_for(50);
         }
     }
+    let shown = words(&one.said());
     world.restart(sockets);
     if sockets == Sockets::Closed {
         world.reconnect(&one);
@@ -548,6 +554,10 @@ fn after_death(script: &Script, n: usize, sockets: Sockets) -> Option<Vec<String
     two.send("later");
     world.run();
     let mut broken = at_rest(&world);
+    let kept = words(&world.said());
+    if kept + 9 < shown {
+        broken.push(format!("{shown} deltas were shown and {kept} kept: more than nine are lost (I8)"));
+    }
     if world.said().last().map(String::as_str) != Some("assistant: fine") {
         broken.push(format!("the conversation does not go on: {:?}", world.said()));
     }
@@ -558,7 +568,7 @@ fn after_death(script: &Script, n: usize, sockets: Sockets) -> Option<Vec<String
     Some(broken)
 }
 
-// recovery §6.8, every single crash point; decision 37; I1, I3, I12, I14, I19, I20, I22
+// recovery §6.8, every single crash point; decision 37; I1, I3, I8, I12, I14, I19, I20, I22
 #[test]
 fn whatever_is_under_way_a_death_at_any_step_leaves_a_conversation_that_goes_on() {
     let next = AtomicU64::new(0);
