@@ -94,12 +94,6 @@ impl Engine {
             self.refuse(cx, conn, id, reason);
             return Ok(());
         }
-        let under_way = self.running.as_ref().and_then(|r| r.turn.reply.as_deref());
-        if plan.insert.iter().any(|taken| Some(taken.message.id.as_str()) == under_way) {
-            // Clients learn the id of an answer before it is stored; taken by a message, it could not be.
-            self.refuse(cx, conn, id, "the message has the id of an answer under way: give it one of its own".into());
-            return Ok(());
-        }
         for (message, reason) in &plan.ignored {
             cx.emit(Event::new("chat:message:ignored").with("messageId", message.as_str()).with("reason", *reason));
         }

@@ -515,25 +515,3 @@ fn an_odd_address_connects_or_is_refused_and_harms_nobody() {
     }
     still_works(&world);
 }
-
-// field A-03, field invariant 2
-#[test]
-fn a_message_with_the_id_of_an_answer_under_way_is_refused_and_the_answer_stored() {
-    let world = World::new(Custom::new()).model(script![text("begun").gate("g").text(" and done"), text("fine")]);
-    let (tab, other) = (world.connect("S1"), world.connect("S2"));
-    let request = tab.send("hi");
-    world.run();
-    let reply = tab.chunks(&request)[0]["messageId"].as_str().unwrap().to_owned();
-    let body = json!({ "messages": [user(&reply, "mine")], "trigger": "submit-message" });
-    other.frame(chat(&json!("R-thief"), &json!(body.to_string())));
-    world.run();
-    assert!(failed(&other, "R-thief").contains("an answer under way"));
-    world.open_gate("g");
-    world.run();
-    assert_eq!(world.said(), ["user: hi", "assistant: begun and done"]);
-    assert_eq!(world.get_messages()[1]["id"], reply.as_str());
-    tab.send("again");
-    world.run();
-    assert_eq!(world.said().last().unwrap(), "assistant: fine");
-    assert_idle(&world);
-}
