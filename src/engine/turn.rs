@@ -76,7 +76,9 @@ pub(super) struct Running {
     /// Sockets that took this stream up by a replay: their view needs healing at the end (O5).
     pub(super) resumed: Vec<ConnId>,
     pub(super) reason: FinishReason,
+    /// Tokens of the current model call, and of those before it.
     pub(super) usage: Usage,
+    spent: Usage,
     pub(super) started_at: Millis,
     rows_before: u64,
 }
@@ -197,6 +199,7 @@ impl Engine {
             resumed: Vec::new(),
             reason: FinishReason::Stop,
             usage: Usage::default(),
+            spent: Usage::default(),
             started_at: cx.now,
             rows_before: cx.db.meter().written,
         }));
@@ -267,6 +270,7 @@ impl Engine {
             running.calls.clear();
             running.retries = 0;
             running.shown = false;
+            running.spent = running.spent.plus(std::mem::take(&mut running.usage));
             running.phase = Phase::Model;
         }
         self.send_request(cx);
@@ -470,8 +474,8 @@ impl Engine {
                 .with("status", status.as_str())
                 .with("durationMs", cx.now.since(running.started_at))
                 .with("modelCalls", running.step)
-                .with("finishReason", running.reason.as_str())
-                .with("usage", serde_json::to_value(running.usage).unwrap_or_default())
+                .with("finishReason", (ending == Ending::Completed).then(|| running.reason.as_str()))
+                .with("usage", serde_json::to_value(running.spent.plus(running.usage)).unwrap_or_default())
                 .with("rowsWritten", cx.db.meter().written.saturating_sub(running.rows_before)),
         );
         Ok(())

@@ -353,6 +353,20 @@ pub struct Usage {
     pub reasoning: Option<u64>,
 }
 
+impl Usage {
+    /// The tokens of two calls; what neither of them said stays unsaid.
+    pub fn plus(self, other: Usage) -> Usage {
+        let sum = |a: Option<u64>, b: Option<u64>| a.map_or(b, |a| Some(a.saturating_add(b.unwrap_or(0))));
+        Usage {
+            input: sum(self.input, other.input),
+            cached_read: sum(self.cached_read, other.cached_read),
+            cache_write: sum(self.cache_write, other.cache_write),
+            output: sum(self.output, other.output),
+            reasoning: sum(self.reasoning, other.reasoning),
+        }
+    }
+}
+
 /// Why a model stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishReason {

@@ -10,7 +10,7 @@ use wakeful::{
     testkit::{Client, Entry, Reply, Sockets, World, call, calls, one_read, script, text, text_deltas},
 };
 
-use crate::{assert_idle, custom::Custom};
+use crate::{Helper, assert_idle, custom::Custom};
 
 /// What happened since an earlier look at the meter.
 fn since(world: &World<Custom>, before: Meter) -> Meter {
@@ -323,4 +323,17 @@ fn a_talkative_answer_is_flushed_in_time_even_if_it_is_slow() {
     world.open_gate("g");
     world.run();
     assert_idle(&world);
+}
+
+// providers §12
+#[test]
+fn the_tokens_of_all_model_calls_of_a_turn_are_added_up() {
+    let world = World::new(Helper::default()).model(script![call("weather", json!({ "city": "Oslo" })), text("Sunny.")]);
+    let tab = world.connect("S1");
+    tab.send("weather?");
+    world.run();
+    let finished = world.events_named("chat:turn:finish");
+    // Every scripted answer says that it read 11 and wrote 7.
+    assert_eq!((&finished[0].fields["usage"]["input"], &finished[0].fields["usage"]["output"]), (&json!(22), &json!(14)));
+    assert_eq!(finished[0].fields["modelCalls"], 2);
 }
