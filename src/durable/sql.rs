@@ -3,14 +3,15 @@
 use std::cell::{Cell, OnceCell};
 
 use worker::{
-    js_sys::{Array, Uint8Array},
+    js_sys::{Array, JSON, Uint8Array},
     wasm_bindgen::{JsCast, JsValue},
 };
 
-use super::bindings::{JsSql, JsStorage, thrown};
+use super::bindings::{JsCursor, JsSql, JsStorage, thrown};
 use crate::{
     error::{Error, Result},
     store::{Meter, Row, Sql, Value},
+    wire::chunk::quote,
 };
 
 /// Beyond it a JavaScript number no longer tells two integers apart.
@@ -46,23 +47,8 @@ impl ObjectSql {
 
 impl Sql for ObjectSql {
     fn exec(&self, sql: &'static str, args: &[Value<'_>], row: &mut dyn FnMut(&dyn Row) -> Result<()>) -> Result<()> {
-        let bound = Array::new();
-        for arg in args {
-            bound.push(&bind(arg)?);
-        }
-        let cursor = self.sql()?.exec(sql, &bound).map_err(|e| Error::storage(thrown(&e)))?;
-        let rows = cursor.raw().map_err(|e| Error::storage(thrown(&e)))?;
-        let outcome = loop {
-            match rows.next() {
-                Err(e) => break Err(Error::storage(thrown(&e))),
-                Ok(next) if next.done() => break Ok(()),
-                Ok(next) => {
-                    if let Err(e) = row(&ObjectRow(next.value().unchecked_into())) {
-                        break Err(e);
-                    }
-                }
-            }
-        };
+        let cursor = self.sql()?.exec(sql, &bound(args)?).map_err(|e| Error::storage(thrown(&e)))?;
+        let outcome = if gives_rows(sql) { each(&cursor, row) } else { Ok(()) };
         add(&self.read, cursor.rows_read());
         add(&self.written, cursor.rows_written());
         outcome
@@ -89,6 +75,62 @@ impl Sql for ObjectSql {
     }
 }
 
+fn each(cursor: &JsCursor, row: &mut dyn FnMut(&dyn Row) -> Result<()>) -> Result<()> {
+    let rows = cursor.raw().map_err(|e| Error::storage(thrown(&e)))?;
+    loop {
+        let next = rows.next().map_err(|e| Error::storage(thrown(&e)))?;
+        if next.done() {
+            return Ok(());
+        }
+        row(&ObjectRow(next.value().unchecked_into()))?;
+    }
+}
+
+/// Whether a statement can have rows. One that cannot has run to its end when `exec` returns.
+fn gives_rows(sql: &str) -> bool {
+    sql.starts_with("SELECT") || sql.starts_with("WITH") || sql.contains(" RETURNING ")
+}
+
+/// The values to bind. Many small ones cross into JavaScript as one JSON text: each value by itself would cost a call, which is
+/// most of what a statement costs on this side. Bodies are long and would be escaped for nothing.
+fn bound(args: &[Value<'_>]) -> Result<Array> {
+    const SMALL: usize = 512;
+    let small = |arg: &Value<'_>| match arg {
+        Value::Text(text) => text.len() <= SMALL,
+        Value::Null | Value::Int(_) => true,
+        Value::Blob(_) => false,
+    };
+    if args.len() > 2 && args.iter().all(small) {
+        let mut json = String::from("[");
+        for (i, arg) in args.iter().enumerate() {
+            if i > 0 {
+                json.push(',');
+            }
+            match arg {
+                Value::Text(text) => quote(&mut json, text),
+                Value::Int(n) => json.push_str(&safe(*n)?.to_string()),
+                // Bytes are never small: they have no form in JSON.
+                Value::Null | Value::Blob(_) => json.push_str("null"),
+            }
+        }
+        json.push(']');
+        return Ok(JSON::parse(&json).map_err(|e| Error::storage(thrown(&e)))?.unchecked_into());
+    }
+    let bound = Array::new();
+    for arg in args {
+        bound.push(&bind(arg)?);
+    }
+    Ok(bound)
+}
+
+fn safe(n: i64) -> Result<i64> {
+    if (-SAFE_INTEGER..=SAFE_INTEGER).contains(&n) {
+        Ok(n)
+    } else {
+        Err(Error::limit(format!("{n} cannot be stored: integers end at 2^53")))
+    }
+}
+
 /// A cursor that cannot say what it cost has cost nothing we know of.
 fn add(total: &Cell<u64>, rows: std::result::Result<f64, JsValue>) {
     total.set(total.get().saturating_add(rows.unwrap_or(0.0) as u64));
@@ -97,8 +139,7 @@ fn add(total: &Cell<u64>, rows: std::result::Result<f64, JsValue>) {
 fn bind(value: &Value<'_>) -> Result<JsValue> {
     Ok(match value {
         Value::Null => JsValue::NULL,
-        Value::Int(n) if (-SAFE_INTEGER..=SAFE_INTEGER).contains(n) => JsValue::from_f64(*n as f64),
-        Value::Int(n) => return Err(Error::limit(format!("{n} cannot be stored: integers end at 2^53"))),
+        Value::Int(n) => JsValue::from_f64(safe(*n)? as f64),
         Value::Text(text) => JsValue::from_str(text),
         Value::Blob(bytes) => Uint8Array::from(*bytes).into(),
     })
