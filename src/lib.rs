@@ -54,7 +54,7 @@ pub mod testkit;
 pub use agent::Agent;
 #[cfg(target_arch = "wasm32")]
 pub use durable::routing::{Cors, RouteOptions, route};
-pub use engine::config::Config;
+pub use engine::config::{Config, MessageConcurrency};
 pub use error::{Error, Result};
 
 /// What an agent needs in scope.
@@ -63,7 +63,7 @@ pub mod prelude {
     pub use serde::{self, Deserialize, Serialize};
 
     pub use crate::{
-        Agent, Config, Error, Result,
+        Agent, Config, Error, MessageConcurrency, Result,
         agent::{
             Message,
             callable::Callables,

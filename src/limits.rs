@@ -26,6 +26,8 @@ pub const STATE: usize = 1_000_000;
 pub const LAST_BODY: usize = 1_000_000;
 /// Turns that may wait behind the running one. More is a flood, not a conversation: each would cost a model call.
 pub const QUEUED_TURNS: usize = 64;
+/// Milliseconds a `debounce` waits for a newer message unless told otherwise (the peer's number).
+pub const DEBOUNCE_MS: u32 = 750;
 /// Bytes of the arguments of one tool call; beyond it the model is told, nothing runs.
 pub const TOOL_INPUT: usize = 1024 * 1024;
 /// Bytes of one server tool's output stored whole; beyond it head and tail are kept with a mark (decision 41).

@@ -55,7 +55,18 @@ impl Dice {
 #[derive(Clone)]
 struct Helper {
     gates: Gates,
+    overlap: MessageConcurrency,
 }
+
+/// What becomes of messages that overlap, one way a life.
+const OVERLAPS: [MessageConcurrency; 6] = [
+    MessageConcurrency::Queue,
+    MessageConcurrency::Latest,
+    MessageConcurrency::Drop,
+    MessageConcurrency::Debounce { ms: 700 },
+    MessageConcurrency::Steer,
+    MessageConcurrency::Interrupt,
+];
 
 impl Agent for Helper {
     fn model(&self, _: &Turn) -> ModelRef {
@@ -63,7 +74,7 @@ impl Agent for Helper {
     }
 
     fn config(&self) -> Config {
-        Config { max_steps: 4, client_state: true, ..Config::default() }
+        Config { max_steps: 4, client_state: true, message_concurrency: self.overlap, ..Config::default() }
     }
 
     fn tools(&self, _: &Turn) -> Tools {
@@ -172,7 +183,8 @@ impl Life {
         let calm = Rc::new(Cell::new(false));
         let (quiet, mut provider) = (calm.clone(), Dice::new(seed ^ 0x5EED));
         let gates = Gates::new();
-        let world = World::new(Helper { gates: gates.clone() })
+        let overlap = OVERLAPS[(seed % OVERLAPS.len() as u64) as usize];
+        let world = World::new(Helper { gates: gates.clone(), overlap })
             .with_gates(&gates)
             .seed(seed)
             .model_fn(move |_| if quiet.get() { text("calm") } else { reply(&mut provider) });
@@ -514,10 +526,11 @@ fn staged(script: &Script) -> (World<Helper>, Client, Client) {
     let gates = Gates::new();
     GATES.iter().for_each(|gate| gates.open(gate));
     let reply = script.reply;
-    let world = World::new(Helper { gates: gates.clone() }).with_gates(&gates).model_fn(move |request| {
-        let first_step = request.roles().last() == Some(&"user");
-        if first_step && request.last_user() == "question" { reply() } else { text("fine") }
-    });
+    let world =
+        World::new(Helper { gates: gates.clone(), overlap: MessageConcurrency::Queue }).with_gates(&gates).model_fn(move |request| {
+            let first_step = request.roles().last() == Some(&"user");
+            if first_step && request.last_user() == "question" { reply() } else { text("fine") }
+        });
     let (one, two) = (world.connect("S1"), world.connect("S2"));
     (script.before)(&one);
     world.run();

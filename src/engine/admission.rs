@@ -4,9 +4,11 @@ use serde_json::{Map, Value};
 
 use super::{
     Engine,
+    config::MessageConcurrency,
     events::Event,
     input::{Answer, ReplyTo, TurnResult, TurnStatus},
     outcome::{Cx, Effect},
+    turn::skipped,
 };
 use crate::{
     error::{Error, Result},
@@ -17,6 +19,7 @@ use crate::{
         meta,
         turns::{self, Kind, Turn},
     },
+    time::Millis,
     transcript::{
         reconcile::{self, Taken, Target},
         sanitise,
@@ -36,6 +39,8 @@ struct Admit {
     body: Option<String>,
     metadata: Option<String>,
     origin_ids: Option<String>,
+    yields: bool,
+    not_before: Option<Millis>,
 }
 
 impl Engine {
@@ -97,6 +102,17 @@ impl Engine {
         for (message, reason) in &plan.ignored {
             cx.emit(Event::new("chat:message:ignored").with("messageId", message.as_str()).with("reason", *reason));
         }
+        let origin_ids = (!plan.origin_ids.is_empty()).then(|| wire::string_array(&plan.origin_ids));
+        // The first message of an idle object overlaps nothing, and neither does a regeneration (`turns-and-tools.md` §5.1).
+        let overlaps = !body.regenerate && (self.running.is_some() || !self.queue.is_empty());
+        let strategy = if overlaps { self.config.message_concurrency } else { MessageConcurrency::Queue };
+        if strategy == MessageConcurrency::Drop {
+            cx.send_one(conn, wire::transcript(&self.window(cx.db)?, false));
+            let terminal = skipped(id, origin_ids);
+            cx.send_one(conn, wire::terminal(&terminal));
+            cx.emit(Event::new("chat:request:dropped").with("requestId", terminal.id.as_str()));
+            return Ok(());
+        }
         self.take_down_notice(cx)?;
         self.remember_body(cx, custom.clone())?;
         if let Some(edited) = &plan.edit {
@@ -118,11 +134,25 @@ impl Engine {
         if !others.is_empty() {
             cx.send(others, wire::transcript(&self.window(cx.db)?, false));
         }
-        let origin_ids = (!plan.origin_ids.is_empty()).then(|| wire::string_array(&plan.origin_ids));
-        let turn =
-            self.admit(cx, Admit { request_id: id, kind, trigger: "ws-chat", anchor, body: custom, metadata: None, origin_ids })?;
-        if kind == Kind::Extend {
-            self.extended_by.push((turn, conn.clone()));
+        let (yields, not_before) = match strategy {
+            MessageConcurrency::Queue | MessageConcurrency::Drop | MessageConcurrency::Interrupt => (false, None),
+            MessageConcurrency::Latest | MessageConcurrency::Merge | MessageConcurrency::Steer => (true, None),
+            MessageConcurrency::Debounce { ms } => (true, Some(cx.now + i64::from(ms))),
+        };
+        let admit =
+            Admit { request_id: id, kind, trigger: "ws-chat", anchor, body: custom, metadata: None, origin_ids, yields, not_before };
+        let turn = self.admit(cx, admit)?;
+        if kind == Kind::Extend || yields {
+            self.senders.push((turn, conn.clone()));
+        }
+        match strategy {
+            MessageConcurrency::Interrupt => self.abort(cx)?,
+            MessageConcurrency::Steer => {
+                if let Some(running) = self.running.as_mut() {
+                    running.steered = true;
+                }
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -160,6 +190,8 @@ impl Engine {
             body: self.last_body.clone(),
             metadata: metadata.map(|m| m.to_string()),
             origin_ids: (!origin.is_empty()).then(|| wire::string_array(&origin)),
+            yields: false,
+            not_before: None,
         };
         let turn = self.admit(cx, admit)?;
         self.wait_for(turn, reply);
@@ -181,6 +213,8 @@ impl Engine {
             body: body.map(|b| b.to_string()).or_else(|| self.last_body.clone()),
             metadata: None,
             origin_ids: None,
+            yields: false,
+            not_before: None,
         };
         let turn = self.admit(cx, admit)?;
         self.wait_for(turn, reply);
@@ -286,6 +320,8 @@ impl Engine {
             reply: None,
             attempt: 0,
             cancelled: false,
+            yields: admit.yields,
+            not_before: admit.not_before,
             body: admit.body,
             metadata: admit.metadata,
             origin_ids: admit.origin_ids,

@@ -11,6 +11,8 @@ use crate::limits;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// What becomes of a message that is sent while another is answered.
+    pub message_concurrency: MessageConcurrency,
     /// Model calls in one turn, unless the turn says otherwise.
     pub max_steps: u32,
     /// Server tools that may run at once; `None` for as many as the model asks for.
@@ -32,6 +34,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            message_concurrency: MessageConcurrency::Queue,
             max_steps: limits::MAX_STEPS,
             max_parallel_tools: None,
             client_state: false,
@@ -41,5 +44,43 @@ impl Default for Config {
             abort_grace_ms: limits::ABORT_GRACE_MS,
             coalesce_deltas: true,
         }
+    }
+}
+
+/// What becomes of a message that a client sends while another is answered (`turns-and-tools.md` §5). Read when it arrives.
+///
+/// Regenerations and turns of the application are never dropped and never give way: they wait for their slot.
+///
+/// ```
+/// use wakeful::{Config, MessageConcurrency};
+/// let config = Config { message_concurrency: MessageConcurrency::Latest, ..Config::default() };
+/// assert_ne!(config.message_concurrency, MessageConcurrency::debounce());
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MessageConcurrency {
+    /// It waits, and each is answered.
+    #[default]
+    Queue,
+    /// It waits, and only the newest is answered; those before it stay in the conversation.
+    Latest,
+    /// As `Latest`: the one answer sees all of them.
+    Merge,
+    /// It is not taken; its sender gets the conversation as it is.
+    Drop,
+    /// As `Latest`, and the newest waits until no newer one came for so long.
+    Debounce {
+        /// Milliseconds.
+        ms: u32,
+    },
+    /// The running turn ends at its next step; then the newest is answered on top of what it has.
+    Steer,
+    /// The running turn ends at once with what it has; then it is answered.
+    Interrupt,
+}
+
+impl MessageConcurrency {
+    /// `Debounce` with the usual wait, [`limits::DEBOUNCE_MS`].
+    pub fn debounce() -> Self {
+        MessageConcurrency::Debounce { ms: limits::DEBOUNCE_MS }
     }
 }

@@ -34,6 +34,8 @@ pub enum Input {
     Disconnected(ConnId),
     /// The alarm fired.
     Alarm,
+    /// A waiting turn may be due.
+    Wake,
     /// The application asks for something; the answer goes to the token.
     Command(Command, Option<ReplyTo>),
     /// A job reports.

@@ -67,8 +67,10 @@ pub struct Engine {
     notice: Option<Notice>,
     /// The last endings, for a late ACK.
     ended: VecDeque<Terminal>,
-    /// Who posted a transcript that ends in the message a turn extends: its view needs healing (O5).
-    extended_by: Vec<(TurnId, ConnId)>,
+    /// Who sent the message a turn answers.
+    senders: Vec<(TurnId, ConnId)>,
+    /// Whether a wake is on its way for the turn at the head of the queue.
+    waking: bool,
     /// Who waits for a turn inside this incarnation.
     waiters: Vec<(TurnId, ReplyTo)>,
     /// Owed response hooks; the first one is running if `hook_runs`.
@@ -116,7 +118,8 @@ impl Engine {
             last_seq,
             notice: streams::notice(db)?,
             ended: VecDeque::new(),
-            extended_by: Vec::new(),
+            senders: Vec::new(),
+            waking: false,
             waiters: Vec::new(),
             hooks: VecDeque::new(),
             hook_runs: false,
@@ -156,6 +159,7 @@ impl Engine {
             Input::Frame(conn, text) => self.frame(cx, &conn, &text)?,
             Input::Disconnected(conn) => self.disconnected(&conn),
             Input::Alarm => self.alarm_fired(cx),
+            Input::Wake => self.waking = false,
             Input::Command(command, reply) => self.command(cx, command, reply)?,
             Input::Job(fence, event) => {
                 if self.running.as_ref().is_some_and(|running| running.fence == fence) {

@@ -34,6 +34,8 @@ pub enum Effect {
     Cancel(Fence),
     /// Report an event after a while.
     Timer(Fence, JobEvent, u32),
+    /// Step an [`Input::Wake`](super::input::Input::Wake) after so many milliseconds.
+    Wake(u32),
     /// Answer a waiting caller.
     Reply(ReplyTo, Result<Answer>),
     /// Let the application check a client's state.

@@ -9,6 +9,7 @@ use super::{
     Engine,
     admission::body_value,
     calls::StepCall,
+    config::MessageConcurrency,
     events::Event,
     input::{Answer, Failure, JobEvent, Prepared, TurnResult, TurnStatus},
     outcome::{ChatResponse, Cx, Effect, TurnInfo},
@@ -17,7 +18,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    ids::{ConnId, Fence, MessageId},
+    ids::{ConnId, Fence, MessageId, RequestId},
     limits,
     model::{Finish, FinishReason, ModelError, ModelErrorClass, ModelRequest, Msg, Usage},
     store::{
@@ -81,6 +82,8 @@ pub(super) struct Running {
     spent: Usage,
     pub(super) started_at: Millis,
     rows_before: u64,
+    /// Whether a newer message wants it to end at its next step.
+    pub(super) steered: bool,
 }
 
 /// A response hook that is due.
@@ -131,9 +134,24 @@ impl Engine {
     /// Starts queued turns until one runs. Runs at the end of every step.
     pub(super) fn next_turn(&mut self, cx: &mut Cx<'_>) -> Result<()> {
         while self.running.is_none() {
+            let Some(first) = self.queue.front() else { return Ok(()) };
+            let gives_way = !first.cancelled && first.yields && self.queue.iter().skip(1).any(|later| later.yields);
+            if let Some(due) = first.not_before.filter(|due| !first.cancelled && !gives_way && *due > cx.now) {
+                // It holds the slot while it waits: what comes meanwhile is later than it. A due time further off than the longest
+                // wait was written before the clock stepped back.
+                let left = (due - cx.now).min(i64::from(self.longest_wait()));
+                if !std::mem::replace(&mut self.waking, true) {
+                    cx.push(Effect::Wake(u32::try_from(left).unwrap_or_default()));
+                }
+                return Ok(());
+            }
             let Some(mut turn) = self.queue.pop_front() else { return Ok(()) };
             if turn.cancelled {
                 self.end_unstarted(cx, &turn)?;
+                continue;
+            }
+            if gives_way {
+                self.end_superseded(cx, &turn)?;
                 continue;
             }
             self.choose_reply(cx, &mut turn);
@@ -202,6 +220,7 @@ impl Engine {
             spent: Usage::default(),
             started_at: cx.now,
             rows_before: cx.db.meter().written,
+            steered: false,
         }));
         Ok(())
     }
@@ -306,7 +325,7 @@ impl Engine {
         self.put_if_open(cx, Chunk::FinishStep);
         let Some(running) = self.running.as_ref() else { return Ok(()) };
         let most = running.plan.as_ref().map_or(limits::MAX_STEPS, |plan| plan.max_steps);
-        let goes_on = !running.calls.is_empty() && running.reason.runs_calls() && running.step < most;
+        let goes_on = !running.calls.is_empty() && running.reason.runs_calls() && running.step < most && !running.steered;
         if goes_on {
             self.next_step(cx);
             return Ok(());
@@ -412,7 +431,8 @@ impl Engine {
             Ending::Skipped => "skipped",
         };
         turns::drop_attempts(cx.db, &turn.id)?;
-        turns::finish(cx.db, &turn.id, state, error.as_deref(), cx.now)?;
+        let reason = error.as_deref().or(running.steered.then_some("steered"));
+        turns::finish(cx.db, &turn.id, state, reason, cx.now)?;
         let body = match (&error, ending) {
             (Some(text), _) => text.clone(),
             (None, Ending::Completed) if !stored => "No response was generated.".into(),
@@ -434,13 +454,14 @@ impl Engine {
         }
 
         self.clients.forget_offers();
-        let poster = take(&mut self.extended_by, &turn.id);
+        let sender = take(&mut self.senders, &turn.id).filter(|_| turn.kind == Kind::Extend);
         if stream.started {
             self.tell_transcript(cx)?;
         }
         if stored {
             let mut heal = running.resumed;
-            heal.extend(poster.filter(|conn| !heal.contains(conn)));
+            // A tab whose transcript ended in the message that went on shows its beginning twice (wire X4).
+            heal.extend(sender.filter(|conn| !heal.contains(conn)));
             if cut_off {
                 // No chunk says what became of these calls, and a tab prefers its own copy of an answer to a transcript's.
                 heal = self.clients.all();
@@ -484,7 +505,7 @@ impl Engine {
     /// A queued turn that was stopped before its slot: no model call, its messages stay.
     fn end_unstarted(&mut self, cx: &mut Cx<'_>, turn: &Turn) -> Result<()> {
         turns::finish(cx.db, &turn.id, "aborted", Some("cancelled before its slot"), cx.now)?;
-        take(&mut self.extended_by, &turn.id);
+        take(&mut self.senders, &turn.id);
         if self.queue.is_empty() {
             // A tab keeps an answer of its own below the messages that came after its question until the next transcript (wire
             // §2.11), and no turn is left to send one.
@@ -498,6 +519,28 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// A queued turn that gave way to a later one: its messages stay, its sender is told (wire §4.15).
+    fn end_superseded(&mut self, cx: &mut Cx<'_>, turn: &Turn) -> Result<()> {
+        turns::finish(cx.db, &turn.id, "skipped", Some("superseded"), cx.now)?;
+        let terminal = skipped(turn.request_id.clone(), turn.origin_ids.clone());
+        // Whoever sent it may be known no more after a restart; the others do not know the request and lose nothing.
+        let to = match take(&mut self.senders, &turn.id) {
+            Some(sender) => vec![sender],
+            None => self.clients.all(),
+        };
+        cx.send(to, wire::terminal(&terminal));
+        self.remember_ending(terminal);
+        cx.emit(Event::new("chat:turn:finish").with("requestId", turn.request_id.as_str()).with("status", "skipped"));
+        Ok(())
+    }
+
+    fn longest_wait(&self) -> u32 {
+        match self.config.message_concurrency {
+            MessageConcurrency::Debounce { ms } => ms,
+            _ => limits::DEBOUNCE_MS,
+        }
     }
 
     fn close_request(&mut self, cx: &mut Cx<'_>, turn: &Turn, ending: Ending) {
@@ -524,7 +567,7 @@ impl Engine {
             self.close_request(cx, &turn, Ending::Skipped);
             self.answer_waiter(cx, &turn, TurnStatus::Skipped, None, None, false);
         }
-        self.extended_by.clear();
+        self.senders.clear();
     }
 
     /// Stores what a turn wrote, if it wrote anything, and puts it into the path (`turns-and-tools.md` §4.4).
@@ -638,6 +681,11 @@ impl Engine {
         };
         cx.push(Effect::Reply(to, Ok(Answer::Turn(result))));
     }
+}
+
+/// The last frame of a request that is not run.
+pub(super) fn skipped(id: RequestId, message_ids: Option<String>) -> Terminal {
+    Terminal { id, ending: Ending::Skipped, body: String::new(), message_ids, continuation: false }
 }
 
 fn ids_of(list: &str) -> Vec<String> {

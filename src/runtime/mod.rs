@@ -209,6 +209,13 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             Effect::RunTool(fence, run) => self.run_tool(fence, *run),
             Effect::Cancel(fence) => self.cancel(&fence),
             Effect::Timer(fence, event, ms) => self.timer(fence, event, ms),
+            Effect::Wake(ms) => {
+                let (this, sleep) = (self.clone(), self.platform.sleep(ms));
+                self.platform.spawn(Box::pin(async move {
+                    sleep.await;
+                    this.post(Input::Wake);
+                }));
+            }
             Effect::Reply(to, answer) => {
                 let mut replies = self.replies.borrow_mut();
                 if let Some(at) = replies.iter().position(|(waits, _)| *waits == to) {
@@ -335,6 +342,7 @@ impl Blame {
             Input::Connected(..) => Blame::Other("connected"),
             Input::Disconnected(_) => Blame::Other("disconnected"),
             Input::Alarm => Blame::Other("alarm"),
+            Input::Wake => Blame::Other("wake"),
             Input::Command(..) => Blame::Other("command"),
             Input::Job(..) => Blame::Other("job"),
             Input::Rpc(..) => Blame::Other("rpc"),

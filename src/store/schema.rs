@@ -15,7 +15,7 @@ const MIGRATIONS: &[&[&str]] = &[&[
      assistant_msg TEXT, branch_parent TEXT, attempt INTEGER NOT NULL DEFAULT 0, since_progress INTEGER NOT NULL DEFAULT 0, \
      interrupted INTEGER NOT NULL DEFAULT 0, transient INTEGER NOT NULL DEFAULT 0, progress_retired INTEGER NOT NULL DEFAULT 0, \
      progress_seen INTEGER NOT NULL DEFAULT 0, work_base INTEGER NOT NULL DEFAULT 0, last_progress_at INTEGER, next_at INTEGER, \
-     cancel INTEGER NOT NULL DEFAULT 0, reason TEXT, body TEXT, client_tools TEXT, metadata TEXT, origin_ids TEXT, submission_id TEXT, \
+     cancel INTEGER NOT NULL DEFAULT 0, yields INTEGER NOT NULL DEFAULT 0, reason TEXT, body TEXT, client_tools TEXT, metadata TEXT, origin_ids TEXT, submission_id TEXT, \
      created_at INTEGER NOT NULL, started_at INTEGER, ended_at INTEGER) STRICT, WITHOUT ROWID",
     "CREATE INDEX wk_turn_live ON wk_turn (seq) WHERE ended_at IS NULL",
     "CREATE TABLE wk_attempt (turn TEXT NOT NULL, n INTEGER NOT NULL, boot TEXT NOT NULL, request_id TEXT NOT NULL, stream TEXT NOT NULL, \

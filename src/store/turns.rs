@@ -58,6 +58,10 @@ pub struct Turn {
     pub attempt: u32,
     /// Whether someone stopped it before its slot.
     pub cancelled: bool,
+    /// Whether it gives way to a later one that does.
+    pub yields: bool,
+    /// Before when it must not start.
+    pub not_before: Option<Millis>,
     /// The custom body, as JSON.
     pub body: Option<String>,
     /// Metadata for the reply, as JSON.
@@ -72,8 +76,8 @@ pub struct Turn {
 pub fn insert(db: &dyn Sql, t: &Turn, generation: i64, started_at: Option<Millis>) -> Result<()> {
     db.run(
         "INSERT INTO wk_turn (id, seq, generation, root_request_id, request_id, kind, trigger, state, user_msg, assistant_msg, \
-         branch_parent, attempt, body, metadata, origin_ids, created_at, started_at) \
-         VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+         branch_parent, attempt, body, metadata, origin_ids, created_at, started_at, yields, next_at) \
+         VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
         &[
             t.id.as_str().into(),
             t.seq.into(),
@@ -91,6 +95,8 @@ pub fn insert(db: &dyn Sql, t: &Turn, generation: i64, started_at: Option<Millis
             t.origin_ids.as_deref().into(),
             t.created_at.0.into(),
             started_at.map(|at| at.0).into(),
+            t.yields.into(),
+            t.not_before.map(|at| at.0).into(),
         ],
     )
 }
@@ -98,7 +104,7 @@ pub fn insert(db: &dyn Sql, t: &Turn, generation: i64, started_at: Option<Millis
 /// A queued turn starts.
 pub fn start(db: &dyn Sql, t: &Turn, now: Millis) -> Result<()> {
     db.run(
-        "UPDATE wk_turn SET state = 'running', assistant_msg = ?2, attempt = ?3, started_at = ?4 WHERE id = ?1",
+        "UPDATE wk_turn SET state = 'running', assistant_msg = ?2, attempt = ?3, started_at = ?4, next_at = NULL WHERE id = ?1",
         &[t.id.as_str().into(), t.reply.as_deref().into(), i64::from(t.attempt).into(), now.0.into()],
     )
 }
@@ -119,8 +125,8 @@ pub fn finish(db: &dyn Sql, id: &TurnId, state: &'static str, reason: Option<&st
 /// The turns that are not final, in order of admission.
 pub fn live(db: &dyn Sql) -> Result<Vec<Turn>> {
     db.all(
-        "SELECT id, seq, request_id, kind, trigger, user_msg, assistant_msg, attempt, cancel, body, metadata, origin_ids, created_at \
-         FROM wk_turn WHERE ended_at IS NULL ORDER BY seq",
+        "SELECT id, seq, request_id, kind, trigger, user_msg, assistant_msg, attempt, cancel, body, metadata, origin_ids, created_at, \
+         yields, next_at FROM wk_turn WHERE ended_at IS NULL ORDER BY seq",
         &[],
         |row| {
             Ok(Turn {
@@ -137,6 +143,8 @@ pub fn live(db: &dyn Sql) -> Result<Vec<Turn>> {
                 metadata: row.opt_text(10)?,
                 origin_ids: row.opt_text(11)?,
                 created_at: Millis(row.int(12)?),
+                yields: row.int(13)? != 0,
+                not_before: row.opt_int(14)?.map(Millis),
             })
         },
     )

@@ -5,6 +5,7 @@ mod agent;
 mod badinput;
 mod chaos;
 mod chat;
+mod concurrency;
 mod cost;
 mod custom;
 mod death;
