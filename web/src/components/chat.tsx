@@ -25,17 +25,23 @@ const SOCKET_LOST = "WebSocket closed mid-stream";
 /** Messages drawn at first; a long transcript is drawn backwards in steps of this many. */
 const PAGE = 60;
 const ANNOUNCED_CHARS = 600;
+/** How long the end of a stopped answer is waited for; the server sends it at once. */
+const STOP_MS = 5_000;
 
 type ChatProps = { name: string; token: string | null; title: string; onMenu: () => void };
 
 export function Chat({ name, token, title, onMenu }: ChatProps) {
   const outboxRef = useRef<Outbox | null>(null);
   const [ended, setEnded] = useState<ChatTurnEndEvent | null>(null);
+  const [stopping, setStopping] = useState(false);
   const composer = useRef<ComposerHandle>(null);
   const scroll = useStickyScroll();
 
   const connection = useConnection(name, token, {
-    onLost: () => outboxRef.current?.suspectAll(),
+    onLost: () => {
+      setStopping(false);
+      outboxRef.current?.suspectAll();
+    },
     onCleared: () => outboxRef.current?.empty(),
     wantsTranscript: () => outboxRef.current?.hasSuspects() ?? false,
     onTranscript: (held) => outboxRef.current?.reconcile(new Set(held.map((message) => message.id))),
@@ -46,6 +52,7 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
     agent,
     getInitialMessages: loadHistory,
     onTurnEnd: (event) => {
+      setStopping(false);
       outboxRef.current?.confirm(event.messageIds ?? []);
       setEnded(event);
     },
@@ -54,7 +61,10 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
 
   const busy = status === "submitted" || status === "streaming" || isServerStreaming;
   const ownError = status === "error" && error !== undefined && error.message !== SOCKET_LOST ? error.message : null;
-  const outbox = useOutbox(name, connection.synced && !busy && status !== "error", ({ id, parts }) => {
+  // Stopping ends the hook's turn at once and the server's a round trip later, with a transcript: a message sent in
+  // between would be wiped off this screen by it.
+  const idle = connection.synced && !busy && !stopping;
+  const outbox = useOutbox(name, idle && status !== "error", ({ id, parts }) => {
     setEnded(null);
     remember(name, { touch: true });
     void chat.sendMessage({ id, role: "user", parts });
@@ -82,16 +92,23 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
   const { stop } = chat;
   const stopTurn = useCallback(() => {
     const request = liveRequest();
+    setStopping(true);
     void stop();
     // The hook cancels the turns it is attached to; a turn this tab only watches is cancelled by its id.
     if (remote && request !== null) agent.send(JSON.stringify({ type: "cf_agent_chat_request_cancel", id: request }));
   }, [stop, remote, liveRequest, agent]);
 
+  useEffect(() => {
+    if (!stopping) return;
+    const timer = setTimeout(() => setStopping(false), STOP_MS);
+    return () => clearTimeout(timer);
+  }, [stopping]);
+
   useEscape(busy, stopTurn);
 
   function send({ text, files }: Draft) {
     const parts: (TextUIPart | FileUIPart)[] = [...files, ...(text === "" ? [] : [{ type: "text" as const, text }])];
-    outbox.offer({ id: generateId(), parts }, connection.synced && !busy);
+    outbox.offer({ id: generateId(), parts }, idle);
     scroll.toEnd();
   }
 
@@ -161,7 +178,7 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
               </button>
             )}
             {messages.slice(from).map((message) => (
-              <Message key={message.id} message={message} live={message === live} locked={busy || !connection.synced} last={message === last} actions={actions} />
+              <Message key={message.id} message={message} live={message === live} locked={!idle} last={message === last} actions={actions} />
             ))}
             {busy && (live === undefined || !isVisible(live)) && <Waiting />}
             {isRecovering && !busy && (
