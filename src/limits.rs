@@ -12,6 +12,9 @@ pub const POSTED_MESSAGES: usize = 20_000;
 pub const USER_MESSAGE: usize = 8 * 1024 * 1024;
 /// Nesting of JSON from outside. The parser recurses; a wasm stack does not grow (decision 41).
 pub const JSON_DEPTH: usize = 128;
+/// Nesting of a value from a model, a tool, a custom body or the application. It is stored inside a message, which nests it a few
+/// levels further, and has to be read again by a parser that stops at [`JSON_DEPTH`].
+pub const VALUE_DEPTH: usize = 96;
 /// Bytes of a body in one row. The platform refuses values above 2 MB; half of it leaves room for escapes (decision 41).
 pub const ROW_BODY: usize = 1024 * 1024;
 /// Bytes above which no value is ever bound (I27).
@@ -24,6 +27,15 @@ pub const NAME: usize = 256;
 pub const STATE: usize = 1_000_000;
 /// Bytes of the custom body kept for later turns: one row.
 pub const LAST_BODY: usize = 1_000_000;
+/// Bytes of the ids of the messages one request ends with, as JSON. They go out with each of its last frames, and wait in memory
+/// with the turn; a thousand ids of the usual length fit.
+pub const TURN_IDS: usize = 64 * 1024;
+/// Bytes of the metadata that the application gives a turn for its reply: part of one row.
+pub const TURN_METADATA: usize = 256 * 1024;
+/// Messages between an answer's question and the end of the path that are looked through for its place: far more than may wait.
+pub const APPENDED: i64 = 4_096;
+/// Turns started by response hooks of each other, without anybody else asking for one (`turns-and-tools.md` §16.3).
+pub const HOOK_CHAIN: u32 = 16;
 /// Turns that may wait behind the running one. More is a flood, not a conversation: each would cost a model call.
 pub const QUEUED_TURNS: usize = 64;
 /// Milliseconds a `debounce` waits for a newer message unless told otherwise (the peer's number).

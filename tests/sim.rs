@@ -319,7 +319,7 @@ fn at_rest(world: &World<Helper>) -> Vec<String> {
         ("open calls", "SELECT call_id AS id FROM wk_call WHERE state <> 'settled'"),
         ("calls of no message or turn", "SELECT call_id AS id FROM wk_call WHERE turn NOT IN (SELECT id FROM wk_turn)"),
         ("logs", "SELECT stream AS id FROM wk_seg"),
-        ("owed hooks", "SELECT dedupe AS id FROM wk_outbox"),
+        ("owed hooks", "SELECT id FROM wk_outbox"),
         ("bodies without a message", "SELECT id FROM wk_msg_part WHERE id NOT IN (SELECT id FROM wk_msg)"),
         ("messages without a body", "SELECT id FROM wk_msg WHERE id NOT IN (SELECT id FROM wk_msg_part)"),
         ("messages without a parent", "SELECT id FROM wk_msg WHERE parent IS NOT NULL AND parent NOT IN (SELECT id FROM wk_msg)"),

@@ -35,11 +35,17 @@ pub(crate) trait Mailbox {
 pub struct AgentHandle {
     mailbox: Rc<dyn Mailbox>,
     readonly: bool,
+    chain: u32,
 }
 
 impl AgentHandle {
     pub(crate) fn new(mailbox: Rc<dyn Mailbox>, readonly: bool) -> Self {
-        Self { mailbox, readonly }
+        Self { mailbox, readonly, chain: 0 }
+    }
+
+    /// The handle of a response hook: the turns it starts know how many hooks led to them.
+    pub(crate) fn of_hook(mailbox: Rc<dyn Mailbox>, chain: u32) -> Self {
+        Self { mailbox, readonly: false, chain }
     }
 
     /// Appends messages, shows them to everyone, and has them answered. Empty input is skipped.
@@ -51,7 +57,7 @@ impl AgentHandle {
     pub async fn save_messages(&self, messages: Vec<UiMessage>) -> Result<TurnResult> {
         self.may_change()?;
         self.may_wait("programmatic")?;
-        self.turn(Command::SaveMessages { messages: values(messages), metadata: None }).await
+        self.turn(Command::SaveMessages { messages: values(messages), metadata: None, chain: self.chain }).await
     }
 
     /// [`save_messages`](Self::save_messages) with metadata for the reply.
@@ -61,7 +67,7 @@ impl AgentHandle {
     pub async fn save_messages_with(&self, messages: Vec<UiMessage>, metadata: Value) -> Result<TurnResult> {
         self.may_change()?;
         self.may_wait("programmatic")?;
-        self.turn(Command::SaveMessages { messages: values(messages), metadata: Some(metadata) }).await
+        self.turn(Command::SaveMessages { messages: values(messages), metadata: Some(metadata), chain: self.chain }).await
     }
 
     /// Lets the last assistant message go on, in place. Skipped if the conversation does not end in one.
@@ -71,7 +77,7 @@ impl AgentHandle {
     pub async fn continue_last_turn(&self, body: Option<Value>) -> Result<TurnResult> {
         self.may_change()?;
         self.may_wait("programmatic")?;
-        self.turn(Command::ContinueLastTurn { body }).await
+        self.turn(Command::ContinueLastTurn { body, chain: self.chain }).await
     }
 
     /// Appends messages without a turn; messages that exist are left as they are.

@@ -67,7 +67,7 @@ impl<A: Agent> Host<A> {
 
     /// The alarm.
     pub async fn alarm(&self) -> worker::Result<Response> {
-        self.runtime.alarm();
+        self.runtime.alarm().map_err(|e| worker::Error::RustError(e.to_string()))?;
         Response::empty()
     }
 

@@ -166,10 +166,11 @@ pub async fn route_to(request: &Request, env: &Env, target: &Target, options: &R
 }
 
 async fn forward(request: &Request, env: &Env, target: &Target) -> Result<Response> {
-    let stub = env.durable_object(&target.class_name)?.id_from_name(&target.name)?.get_stub()?;
+    // A stub that failed may stay broken: each attempt makes its own.
+    let stub = || env.durable_object(&target.class_name)?.id_from_name(&target.name)?.get_stub();
     let request = cleaned(request)?;
     for attempt in 1..ATTEMPTS {
-        match stub.fetch_with_request(request.clone()?).await {
+        match stub()?.fetch_with_request(request.clone()?).await {
             Err(e) if may_retry(&e) => {
                 let most = f64::from((100 * 2_u32.pow(attempt - 1)).min(800));
                 Sleep::new((Math::random() * most) as u32).await;
@@ -177,7 +178,7 @@ async fn forward(request: &Request, env: &Env, target: &Target) -> Result<Respon
             settled => return settled,
         }
     }
-    stub.fetch_with_request(request).await
+    stub()?.fetch_with_request(request).await
 }
 
 /// The request without internal headers; the same object where there are none.

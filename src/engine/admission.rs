@@ -41,6 +41,7 @@ struct Admit {
     origin_ids: Option<String>,
     yields: bool,
     not_before: Option<Millis>,
+    chain: u32,
 }
 
 impl Engine {
@@ -103,6 +104,15 @@ impl Engine {
             cx.emit(Event::new("chat:message:ignored").with("messageId", message.as_str()).with("reason", *reason));
         }
         let origin_ids = (!plan.origin_ids.is_empty()).then(|| wire::string_array(&plan.origin_ids));
+        if let Some(ids) = origin_ids.as_ref().filter(|ids| ids.len() > limits::TURN_IDS) {
+            let reason = format!(
+                "the ids of the messages have {} bytes, limit {} (limits::TURN_IDS): send fewer at once",
+                ids.len(),
+                limits::TURN_IDS
+            );
+            self.refuse(cx, conn, id, reason);
+            return Ok(());
+        }
         // The first message of an idle object overlaps nothing, and neither does a regeneration (`turns-and-tools.md` §5.1).
         let overlaps = !body.regenerate && (self.running.is_some() || !self.queue.is_empty());
         let strategy = if overlaps { self.config.message_concurrency } else { MessageConcurrency::Queue };
@@ -139,8 +149,18 @@ impl Engine {
             MessageConcurrency::Latest | MessageConcurrency::Merge | MessageConcurrency::Steer => (true, None),
             MessageConcurrency::Debounce { ms } => (true, Some(cx.now + i64::from(ms))),
         };
-        let admit =
-            Admit { request_id: id, kind, trigger: "ws-chat", anchor, body: custom, metadata: None, origin_ids, yields, not_before };
+        let admit = Admit {
+            request_id: id,
+            kind,
+            trigger: "ws-chat",
+            anchor,
+            body: custom,
+            metadata: None,
+            origin_ids,
+            yields,
+            not_before,
+            chain: 0,
+        };
         let turn = self.admit(cx, admit)?;
         if kind == Kind::Extend || yields {
             self.senders.push((turn, conn.clone()));
@@ -163,11 +183,15 @@ impl Engine {
         cx: &mut Cx<'_>,
         values: Vec<Value>,
         metadata: Option<Value>,
+        chain: u32,
         reply: Option<ReplyTo>,
     ) -> Result<Result<()>> {
         if values.is_empty() {
             self.skip(cx, reply);
             return Ok(Ok(()));
+        }
+        if let Err(refused) = may_chain(cx, chain).and_then(|()| fitting("the metadata", metadata.as_ref(), limits::TURN_METADATA)) {
+            return Ok(Err(refused));
         }
         let messages = match self.application_messages(cx, values) {
             Ok(messages) => messages,
@@ -177,10 +201,15 @@ impl Engine {
         if let Some(known) = messages::heads(cx.db, &ids)?.ids().next() {
             return Ok(Err(Error::input(format!("a message with the id {known} is stored already: use add_messages to change it"))));
         }
-        self.append(cx, messages.iter().map(Taken::whole).collect())?;
-        self.tell_transcript(cx)?;
         let origin: Vec<&str> = messages.iter().rev().take_while(|m| m.role == Role::User).map(|m| m.id.as_str()).collect();
         let origin: Vec<&str> = origin.into_iter().rev().collect();
+        let origin_ids = (!origin.is_empty()).then(|| wire::string_array(&origin));
+        if let Some(ids) = origin_ids.as_ref().filter(|ids| ids.len() > limits::TURN_IDS) {
+            let text = format!("the ids of the messages have {} bytes, limit {} (limits::TURN_IDS)", ids.len(), limits::TURN_IDS);
+            return Ok(Err(Error::limit(text)));
+        }
+        self.append(cx, messages.iter().map(Taken::whole).collect())?;
+        self.tell_transcript(cx)?;
         let (kind, anchor) = self.end_of_path(cx)?;
         let admit = Admit {
             request_id: cx.rng.text(16).into(),
@@ -189,9 +218,10 @@ impl Engine {
             anchor,
             body: self.last_body.clone(),
             metadata: metadata.map(|m| m.to_string()),
-            origin_ids: (!origin.is_empty()).then(|| wire::string_array(&origin)),
+            origin_ids,
             yields: false,
             not_before: None,
+            chain,
         };
         let turn = self.admit(cx, admit)?;
         self.wait_for(turn, reply);
@@ -199,7 +229,16 @@ impl Engine {
     }
 
     /// The application lets the last assistant message go on. The inner error is the caller's.
-    pub(super) fn continue_last_turn(&mut self, cx: &mut Cx<'_>, body: Option<Value>, reply: Option<ReplyTo>) -> Result<Result<()>> {
+    pub(super) fn continue_last_turn(
+        &mut self,
+        cx: &mut Cx<'_>,
+        body: Option<Value>,
+        chain: u32,
+        reply: Option<ReplyTo>,
+    ) -> Result<Result<()>> {
+        if let Err(refused) = may_chain(cx, chain).and_then(|()| fitting("the body", body.as_ref(), limits::LAST_BODY)) {
+            return Ok(Err(refused));
+        }
         let (kind, anchor) = self.end_of_path(cx)?;
         if kind != Kind::Extend {
             self.skip(cx, reply);
@@ -215,6 +254,7 @@ impl Engine {
             origin_ids: None,
             yields: false,
             not_before: None,
+            chain,
         };
         let turn = self.admit(cx, admit)?;
         self.wait_for(turn, reply);
@@ -249,6 +289,9 @@ impl Engine {
                 && !fields.contains_key("id")
             {
                 fields.insert("id".into(), cx.rng.text(16).into());
+            }
+            if wire::is_too_deep(&value) {
+                return Err(Error::limit(format!("a message is nested deeper than {} (limits::VALUE_DEPTH)", limits::VALUE_DEPTH)));
             }
             let mut message = UiMessage::from_client(value)?;
             sanitise::sanitise(&mut message);
@@ -322,6 +365,7 @@ impl Engine {
             cancelled: false,
             yields: admit.yields,
             not_before: admit.not_before,
+            chain: admit.chain,
             body: admit.body,
             metadata: admit.metadata,
             origin_ids: admit.origin_ids,
@@ -336,6 +380,8 @@ impl Engine {
         if starts {
             self.open(cx, turn)?;
         } else {
+            turn.body = None;
+            turn.metadata = None;
             self.queue.push_back(turn);
         }
         Ok(id)
@@ -385,6 +431,31 @@ impl Engine {
         }
         self.abort(cx)
     }
+}
+
+/// Whether one more turn may be started by a response hook that a response hook led to.
+fn may_chain(cx: &mut Cx<'_>, chain: u32) -> Result<()> {
+    if chain <= limits::HOOK_CHAIN {
+        return Ok(());
+    }
+    cx.emit(Event::new("hook:chain_cut").with("length", chain));
+    Err(Error::refused(format!(
+        "{} turns were started by response hooks of each other (limits::HOOK_CHAIN): a hook may not keep a conversation going for ever",
+        limits::HOOK_CHAIN
+    )))
+}
+
+/// Whether a value of the application can be stored with a turn.
+fn fitting(what: &str, value: Option<&Value>, most: usize) -> Result<()> {
+    let Some(value) = value else { return Ok(()) };
+    if wire::is_too_deep(value) {
+        return Err(Error::limit(format!("{what} is nested deeper than {} (limits::VALUE_DEPTH)", limits::VALUE_DEPTH)));
+    }
+    let size = value.to_string().len();
+    if size > most {
+        return Err(Error::limit(format!("{what} has {size} bytes, limit {most}")));
+    }
+    Ok(())
 }
 
 /// The custom fields of a turn as a value.

@@ -27,12 +27,17 @@ impl Engine {
         let owed = std::mem::take(&mut self.owed_at_boot);
         for hook in owed {
             if hook.claims > limits::OUTBOX_CLAIMS {
-                outbox::done(cx.db, hook.id)?;
+                outbox::done(cx.db, &hook.turn)?;
                 cx.emit(Event::new("hook:given_up").with("hook", "on_chat_response").with("claims", hook.claims));
                 continue;
             }
-            outbox::claim(cx.db, hook.id)?;
-            self.hooks.push_back(OwedHook::read(cx.db, &hook)?);
+            let Some(owed) = OwedHook::read(&hook) else {
+                outbox::done(cx.db, &hook.turn)?;
+                cx.emit(Event::new("hook:given_up").with("hook", "on_chat_response").with("reason", "its row cannot be read"));
+                continue;
+            };
+            outbox::claim(cx.db, &hook.turn)?;
+            self.hooks.push_back(owed);
         }
         if let Some((turn, stream)) = self.dead.take() {
             self.end_interrupted(cx, &turn, stream)?;
@@ -45,9 +50,12 @@ impl Engine {
         let reply = turn.reply.clone().unwrap_or_else(|| turn.id.as_str().into());
         let before = messages::get(cx.db, &reply)?;
         let extends = before.is_some();
+        let before = before.map(|stored| UiMessage::from_row(&stored.body));
+        // Bringing a turn to rest must not depend on what it wrote into.
+        let unreadable = matches!(before, Some(Err(_)));
         let mut reply_message = match before {
-            Some(stored) => Accumulator::extending(UiMessage::from_row(&stored.body)?),
-            None => Accumulator::new(&reply),
+            Some(Ok(message)) => Accumulator::extending(message),
+            Some(Err(_)) | None => Accumulator::new(&reply),
         };
         streams::replay(cx.db, &stream, &mut |_, text| {
             if let Some(chunk) = wire::chunk::Chunk::parse(text) {
@@ -58,7 +66,7 @@ impl Engine {
         let mut message = reply_message.into_message();
         repair::close(&mut message, Close::Interrupted);
         crate::store::calls::settle_open(cx.db, &reply, "repair", cx.now)?;
-        let stored = self.store_reply(cx, turn, extends, &mut message)?;
+        let stored = !unreadable && self.store_reply(cx, turn, extends, &mut message)?;
         turns::drop_attempts(cx.db, &turn.id)?;
         turns::finish(cx.db, &turn.id, "aborted", Some("interrupted"), cx.now)?;
         let terminal = Terminal {

@@ -16,7 +16,7 @@ use crate::{
     model::{ModelError, ModelErrorClass},
     store::calls::{self, Started},
     transcript::{prompt, repair},
-    wire::{Ending, chunk::Chunk},
+    wire::{Ending, chunk::Chunk, is_too_deep},
 };
 
 /// Where a call of the current step is.
@@ -83,6 +83,7 @@ impl Engine {
         meta: Option<Value>,
     ) -> Result<()> {
         let call = self.call_of(cx, slot, id, &name)?;
+        let meta = meta.filter(|meta| !is_too_deep(meta));
         match self.check(&name, &input) {
             Ok(()) => {
                 self.close_blocks(cx);
@@ -110,6 +111,8 @@ impl Engine {
 
     fn reject(&mut self, cx: &mut Cx<'_>, slot: u32, call: CallId, name: String, input: Value, mut error: String) {
         self.close_blocks(cx);
+        // What is stored has to be read again, and a model may nest as deep as it likes.
+        let input = if is_too_deep(&input) { Value::String(input.to_string()) } else { input };
         let dynamic = !self.tool_exists(&name);
         cut(&mut error, limits::TOOL_ERROR);
         self.put(cx, Chunk::ToolInputError { call, tool: name, input, error, dynamic });
@@ -136,6 +139,9 @@ impl Engine {
             let offer = if names.is_empty() { "there are no tools".to_string() } else { format!("available: {}", names.join(", ")) };
             return Err(format!("there is no tool `{name}`; {offer}"));
         };
+        if is_too_deep(input) {
+            return Err(format!("the input of `{name}` is nested deeper than {} levels", limits::VALUE_DEPTH));
+        }
         let size = input.to_string().len();
         if size > limits::TOOL_INPUT {
             return Err(format!("the input of `{name}` has {size} bytes, limit {}", limits::TOOL_INPUT));
@@ -245,6 +251,7 @@ impl Engine {
         let Some(reply) = running.turn.reply.clone() else { return Ok(()) };
         let (word, chunk, fatal) = match outcome {
             ToolOutcome::Output(output) => {
+                let output = if is_too_deep(&output) { Value::String(output.to_string()) } else { output };
                 let output = prompt::cap_output(&output, limits::TOOL_OUTPUT).unwrap_or(output);
                 ("output", Chunk::ToolOutputAvailable { call: call.clone(), output, preliminary: false }, None)
             }
@@ -291,6 +298,9 @@ impl Engine {
             .is_some_and(|r| r.fence == *fence && r.phase == Phase::Tools && r.calls.iter().any(|c| c.id == *call && c.is_running()));
         if !runs {
             return Ok(Err(Error::refused("the tool of this result has ended")));
+        }
+        if is_too_deep(&output) {
+            return Ok(Err(Error::limit(format!("the result is nested deeper than {} (limits::VALUE_DEPTH)", limits::VALUE_DEPTH))));
         }
         self.put(cx, Chunk::ToolOutputAvailable { call: call.clone(), output, preliminary: true });
         self.flush_if_due(cx)?;

@@ -264,7 +264,10 @@ impl Engine {
                 cx.send_one(conn, wire::terminal(&notice.terminal));
             } else {
                 cx.send_one(conn, wire::replay_terminal(id, Some(&notice.terminal)));
-                self.take_down_notice(cx)?;
+                // A read-only connection looks and takes nothing away from the others (decision 42).
+                if !self.clients.is_readonly(conn) {
+                    self.take_down_notice(cx)?;
+                }
             }
             return Ok(());
         }

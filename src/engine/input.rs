@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    ids::{CallId, ConnId, Fence, RequestId},
+    ids::{CallId, ConnId, Fence, RequestId, TurnId},
     model::{Finish, ModelError, ModelEvent, ModelRef, Reasoning, ToolChoice, ToolSpec},
 };
 
@@ -43,7 +43,7 @@ pub enum Input {
     /// A callable answered.
     Rpc(ConnId, RpcReply),
     /// A response hook returned.
-    ResponseHookEnded(i64),
+    ResponseHookEnded(TurnId),
 }
 
 /// Names a waiting caller.
@@ -59,11 +59,15 @@ pub enum Command {
         messages: Vec<Value>,
         /// Metadata for the reply.
         metadata: Option<Value>,
+        /// How many response hooks led to this, one from the other.
+        chain: u32,
     },
     /// Let the last assistant message go on.
     ContinueLastTurn {
         /// The custom body; the stored one if `None`.
         body: Option<Value>,
+        /// How many response hooks led to this, one from the other.
+        chain: u32,
     },
     /// Append or upsert messages without a turn.
     AddMessages {

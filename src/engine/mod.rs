@@ -170,21 +170,21 @@ impl Engine {
                 }
             }
             Input::Rpc(conn, reply) => self.rpc_reply(cx, &conn, reply),
-            Input::ResponseHookEnded(id) => self.response_hook_ended(cx, id)?,
+            Input::ResponseHookEnded(turn) => self.response_hook_ended(cx, &turn)?,
         }
         self.next_turn(cx)?;
-        self.next_hook(cx);
+        self.next_hook(cx)?;
         self.plan_alarm(cx);
         Ok(())
     }
 
     fn command(&mut self, cx: &mut Cx<'_>, command: Command, reply: Option<ReplyTo>) -> Result<()> {
         let answer = match command {
-            Command::SaveMessages { messages, metadata } => match self.save_messages(cx, messages, metadata, reply)? {
+            Command::SaveMessages { messages, metadata, chain } => match self.save_messages(cx, messages, metadata, chain, reply)? {
                 Ok(()) => return Ok(()),
                 Err(refused) => Err(refused),
             },
-            Command::ContinueLastTurn { body } => match self.continue_last_turn(cx, body, reply)? {
+            Command::ContinueLastTurn { body, chain } => match self.continue_last_turn(cx, body, chain, reply)? {
                 Ok(()) => return Ok(()),
                 Err(refused) => Err(refused),
             },

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    ids::{CallId, ConnId, Fence, RequestId},
+    ids::{CallId, ConnId, Fence, RequestId, TurnId},
     model::ModelRequest,
     rng::Rng,
     store::Sql,
@@ -46,8 +46,8 @@ pub enum Effect {
     Call(ConnId, RpcCall),
     /// Hand a frame of its own to the application.
     Message(ConnId, Box<str>),
-    /// Run `on_chat_response` for this outbox row.
-    ResponseHook(i64, Box<ChatResponse>),
+    /// Run `on_chat_response` for this turn; the number is that of the chain its own turns belong to.
+    ResponseHook(TurnId, u32, Box<ChatResponse>),
     /// Show a chunk to the `on_chunk` hook.
     Observe(crate::wire::chunk::Chunk),
     /// Log an event.

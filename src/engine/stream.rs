@@ -216,11 +216,12 @@ impl Engine {
                 }
                 ModelEvent::TextStart | ModelEvent::ReasoningStart => {}
                 ModelEvent::TextEnd { meta } => {
+                    let meta = meta.filter(|meta| !wire::is_too_deep(meta));
                     if let Some(id) = self.running.as_mut().and_then(|r| r.stream.text.take()) {
                         self.put(cx, Chunk::TextEnd { id, meta });
                     }
                 }
-                ModelEvent::ReasoningEnd { meta } => self.end_reasoning(cx, meta),
+                ModelEvent::ReasoningEnd { meta } => self.end_reasoning(cx, meta.filter(|meta| !wire::is_too_deep(meta))),
                 ModelEvent::ToolInputStart { slot, id, name } => self.call_started(cx, slot, &id, name)?,
                 ModelEvent::ToolCall { slot, id, name, input, meta } => self.call_complete(cx, slot, &id, name, input, meta)?,
                 ModelEvent::ToolInputError { slot, id, name, raw, message } => {
@@ -364,6 +365,9 @@ impl Engine {
     pub(super) fn application_chunk(&mut self, cx: &mut Cx<'_>, fence: &Fence, chunk: serde_json::Value) -> Result<Result<()>> {
         if self.running.as_ref().is_none_or(|r| r.fence != *fence) {
             return Ok(Err(Error::refused("the turn of this chunk has ended")));
+        }
+        if wire::is_too_deep(&chunk) {
+            return Ok(Err(Error::limit(format!("the chunk is nested deeper than {} (limits::VALUE_DEPTH)", limits::VALUE_DEPTH))));
         }
         let chunk = Chunk::parse(&chunk.to_string()).filter(|c| matches!(c, Chunk::Data(_) | Chunk::Metadata(_)));
         let Some(chunk) = chunk else {

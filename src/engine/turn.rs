@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::{
     Engine,
@@ -18,7 +17,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    ids::{ConnId, Fence, MessageId, RequestId},
+    ids::{ConnId, Fence, MessageId, RequestId, TurnId},
     limits,
     model::{Finish, FinishReason, ModelError, ModelErrorClass, ModelRequest, Msg, Usage},
     store::{
@@ -88,8 +87,11 @@ pub(super) struct Running {
 
 /// A response hook that is due.
 pub(super) struct OwedHook {
-    pub(super) id: i64,
-    response: ChatResponse,
+    turn: TurnId,
+    row: OwedRow,
+    /// The reply, where this incarnation wrote it; else it is read when the hook starts.
+    message: Option<UiMessage>,
+    recovered: bool,
 }
 
 /// The row of an owed response hook.
@@ -100,32 +102,35 @@ struct OwedRow {
     continuation: bool,
     status: String,
     error: Option<String>,
+    #[serde(default)]
+    chain: u32,
 }
 
 impl OwedHook {
-    /// Reads an owed hook that an earlier incarnation did not finish.
-    pub(super) fn read(db: &dyn Sql, owed: &Owed) -> Result<OwedHook> {
-        let row: OwedRow =
-            serde_json::from_str(&owed.payload).map_err(|e| Error::corrupt(format!("an owed hook cannot be read: {e}")))?;
-        let message = match &row.message_id {
-            Some(id) => messages::get(db, id)?.map(|stored| UiMessage::from_row(&stored.body)).transpose()?,
-            None => None,
+    /// An owed hook that an earlier incarnation did not finish; `None` if its row says nothing.
+    pub(super) fn read(owed: &Owed) -> Option<OwedHook> {
+        let row = serde_json::from_str(&owed.payload).ok()?;
+        Some(OwedHook { turn: owed.turn.clone(), row, message: None, recovered: true })
+    }
+
+    fn response(&self, db: &dyn Sql) -> Result<ChatResponse> {
+        let message = match (&self.message, &self.row.message_id) {
+            (Some(message), _) => Some(message.clone()),
+            (None, Some(id)) => messages::get(db, id)?.and_then(|stored| UiMessage::from_row(&stored.body).ok()),
+            (None, None) => None,
         };
-        let status = match row.status.as_str() {
+        let status = match self.row.status.as_str() {
             "completed" => TurnStatus::Completed,
             "aborted" => TurnStatus::Aborted,
             _ => TurnStatus::Error,
         };
-        Ok(OwedHook {
-            id: owed.id,
-            response: ChatResponse {
-                request_id: row.request_id,
-                message,
-                continuation: row.continuation,
-                status,
-                error: row.error,
-                recovered: true,
-            },
+        Ok(ChatResponse {
+            request_id: self.row.request_id.clone(),
+            message,
+            continuation: self.row.continuation,
+            status,
+            error: self.row.error.clone(),
+            recovered: self.recovered,
         })
     }
 }
@@ -154,6 +159,7 @@ impl Engine {
                 self.end_superseded(cx, &turn)?;
                 continue;
             }
+            (turn.body, turn.metadata) = turns::asked(cx.db, &turn.id)?;
             self.choose_reply(cx, &mut turn);
             turns::start(cx.db, &turn, cx.now)?;
             self.open(cx, turn)?;
@@ -173,12 +179,19 @@ impl Engine {
     }
 
     /// Opens the attempt of a turn whose row is written.
-    pub(super) fn open(&mut self, cx: &mut Cx<'_>, turn: Turn) -> Result<()> {
+    pub(super) fn open(&mut self, cx: &mut Cx<'_>, mut turn: Turn) -> Result<()> {
         let reply_id = turn.reply.clone().ok_or_else(|| Error::corrupt(format!("turn {} has no reply id", turn.id)))?;
         let stored = if turn.kind == Kind::Extend { messages::get(cx.db, &reply_id)? } else { None };
-        let extends = stored.is_some();
-        let reply = match stored {
-            Some(stored) => Accumulator::extending(UiMessage::from_row(&stored.body)?),
+        let before = stored.and_then(|stored| UiMessage::from_row(&stored.body).ok());
+        if turn.kind == Kind::Extend && before.is_none() {
+            // What it was to extend is gone or cannot be read: it answers in a message of its own.
+            turn.reply = Some(cx.rng.text(16).into());
+            turns::start(cx.db, &turn, cx.now)?;
+        }
+        let reply_id = turn.reply.clone().unwrap_or(reply_id);
+        let extends = before.is_some();
+        let reply = match before {
+            Some(message) => Accumulator::extending(message),
             None => Accumulator::new(&reply_id),
         };
         let stream = Stream::new(format!("{}.{}", turn.id, turn.attempt));
@@ -260,7 +273,11 @@ impl Engine {
                 if running.extends && stored.id == *anchor {
                     continue;
                 }
-                let message = UiMessage::from_row(&stored.body)?;
+                let Ok(message) = UiMessage::from_row(&stored.body) else {
+                    // One message that cannot be read must not silence all that come after it.
+                    cx.emit(Event::new("message:unreadable").with("messageId", stored.id.as_str()));
+                    continue;
+                };
                 let system = prompt::system([&message]);
                 if !system.is_empty() {
                     plan.system.push_str("\n\n");
@@ -593,29 +610,23 @@ impl Engine {
                 hash: &hash,
             },
         )?;
-        let reply = MessageId::from(message.id.as_str());
-        if let Some(anchor) = &turn.anchor {
-            // Messages that were accepted while this turn ran follow its reply, not its question.
-            let waiting: Vec<String> = self.queue.iter().filter_map(|t| t.origin_ids.as_deref()).flat_map(ids_of).collect();
-            let waiting: Vec<&str> = waiting.iter().map(String::as_str).collect();
-            if turn.kind == Kind::Answer && !waiting.is_empty() {
-                messages::reparent(cx.db, anchor, &reply, &waiting)?;
-            }
-        }
-        if self.becomes_leaf(cx, turn)? {
-            self.move_leaf(cx.db, Some(reply))?;
-        }
+        self.put_into_path(cx, turn, message.id.as_str().into())?;
         Ok(true)
     }
 
-    /// Whether the reply of `turn` becomes the end of the path: it follows the leaf, or is given in place of it.
-    fn becomes_leaf(&self, cx: &Cx<'_>, turn: &Turn) -> Result<bool> {
-        if self.leaf == turn.anchor {
-            return Ok(true);
+    /// The place of a new reply. It follows its question, and whatever was said meanwhile follows it (`turns-and-tools.md` §4.4).
+    fn put_into_path(&mut self, cx: &mut Cx<'_>, turn: &Turn, reply: MessageId) -> Result<()> {
+        let (Some(anchor), Some(leaf)) = (&turn.anchor, &self.leaf) else { return self.move_leaf(cx.db, Some(reply)) };
+        if anchor == leaf {
+            return self.move_leaf(cx.db, Some(reply));
         }
-        let (Kind::Branch, Some(leaf)) = (turn.kind, &self.leaf) else { return Ok(false) };
-        let head = messages::heads(cx.db, &[leaf.as_str()])?;
-        Ok(head.get(leaf.as_str()).is_some_and(|h| h.role == crate::wire::message::Role::Assistant && h.parent == turn.anchor))
+        match messages::next_on_path(cx.db, anchor, leaf)? {
+            Some((said, false)) => messages::follow(cx.db, &said, &reply),
+            // An earlier reply to the same question: this one takes its place, unless the conversation went on from there.
+            Some((earlier, true)) if earlier == *leaf && turn.kind == Kind::Branch => self.move_leaf(cx.db, Some(reply)),
+            // The question left the path: so does its answer.
+            Some(_) | None => Ok(()),
+        }
     }
 
     pub(super) fn owe_response(
@@ -632,32 +643,33 @@ impl Engine {
             message_id: message.as_ref().map(|m| m.id.clone()),
             continuation,
             status: status.as_str().into(),
-            error: error.clone(),
+            error,
+            chain: turn.chain,
         };
         let payload = serde_json::to_string(&row).unwrap_or_default();
-        let id = outbox::owe(cx.db, &format!("response:{}", turn.id), &payload, cx.now)?;
-        let response =
-            ChatResponse { request_id: turn.request_id.to_string(), message, continuation, status, error, recovered: false };
-        self.hooks.push_back(OwedHook { id, response });
+        outbox::owe(cx.db, &turn.id, &payload, cx.now)?;
+        self.hooks.push_back(OwedHook { turn: turn.id.clone(), row, message, recovered: false });
         Ok(())
     }
 
     /// Response hooks run one at a time, in the order their turns ended.
-    pub(super) fn next_hook(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn next_hook(&mut self, cx: &mut Cx<'_>) -> Result<()> {
         if self.hook_runs {
-            return;
+            return Ok(());
         }
         if let Some(hook) = self.hooks.front() {
+            let response = hook.response(cx.db)?;
             self.hook_runs = true;
-            cx.push(Effect::ResponseHook(hook.id, Box::new(hook.response.clone())));
+            cx.push(Effect::ResponseHook(hook.turn.clone(), hook.row.chain + 1, Box::new(response)));
         }
+        Ok(())
     }
 
-    pub(super) fn response_hook_ended(&mut self, cx: &mut Cx<'_>, id: i64) -> Result<()> {
+    pub(super) fn response_hook_ended(&mut self, cx: &mut Cx<'_>, turn: &TurnId) -> Result<()> {
         self.hook_runs = false;
-        if self.hooks.front().is_some_and(|hook| hook.id == id) {
+        if self.hooks.front().is_some_and(|hook| hook.turn == *turn) {
             self.hooks.pop_front();
-            outbox::done(cx.db, id)?;
+            outbox::done(cx.db, turn)?;
         }
         Ok(())
     }
@@ -686,8 +698,4 @@ impl Engine {
 /// The last frame of a request that is not run.
 pub(super) fn skipped(id: RequestId, message_ids: Option<String>) -> Terminal {
     Terminal { id, ending: Ending::Skipped, body: String::new(), message_ids, continuation: false }
-}
-
-fn ids_of(list: &str) -> Vec<String> {
-    serde_json::from_str::<Vec<Value>>(list).unwrap_or_default().into_iter().filter_map(|v| v.as_str().map(str::to_string)).collect()
 }

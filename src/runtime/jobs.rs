@@ -121,6 +121,9 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             tools.keep(names);
         }
         tools.check()?;
+        if plan.message_metadata.as_ref().is_some_and(crate::wire::is_too_deep) {
+            return Err(Error::limit(format!("message_metadata is nested deeper than {} (limits::VALUE_DEPTH)", limits::VALUE_DEPTH)));
+        }
         let defs = tools.iter().map(|tool| tool.def()).collect();
         if let Some(active) = self.active.borrow_mut().as_mut().filter(|active| active.fence == *fence) {
             active.tools = tools;
@@ -314,17 +317,22 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     }
 
     /// The hook after a turn. It may wait for turns: its own is over.
-    pub(super) fn response_hook(self: &Rc<Self>, id: i64, response: ChatResponse) {
+    pub(super) fn response_hook(self: &Rc<Self>, turn: TurnId, chain: u32, response: ChatResponse) {
+        if self.hooks.borrow().contains(&turn) {
+            return;
+        }
+        self.hooks.borrow_mut().push(turn.clone());
         let this = self.clone();
         self.platform.spawn(Box::pin(async move {
-            let handle = this.handle();
+            let handle = AgentHandle::of_hook(this.clone(), chain);
             let hook = this.agent.on_chat_response(&handle, &response);
             if this.within(limits::CHAT_RESPONSE_MS, hook).await.is_none() {
                 this.observe(
                     &Event::new("hook:timeout").with("hook", "on_chat_response").with("requestId", response.request_id.as_str()),
                 );
             }
-            this.post(Input::ResponseHookEnded(id));
+            this.hooks.borrow_mut().retain(|running| *running != turn);
+            this.post(Input::ResponseHookEnded(turn));
         }));
     }
 

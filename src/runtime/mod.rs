@@ -71,6 +71,8 @@ pub struct Runtime<A: Agent, P: Platform> {
     replies: RefCell<Vec<(ReplyTo, oneshot::Sender<Result<Answer>>)>>,
     next_reply: Cell<u64>,
     active: RefCell<Option<ActiveTurn>>,
+    /// The turns whose response hooks run. One that outlived a failed step is not started a second time.
+    hooks: RefCell<Vec<TurnId>>,
     /// The turn whose code is being polled (`turns-and-tools.md` §2.2).
     inside: Cell<Option<TurnId>>,
 }
@@ -89,6 +91,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             replies: RefCell::new(Vec::new()),
             next_reply: Cell::new(0),
             active: RefCell::new(None),
+            hooks: RefCell::new(Vec::new()),
             inside: Cell::new(None),
         })
     }
@@ -114,11 +117,14 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         if self.draining.replace(true) {
             return;
         }
+        // What follows is nobody's turn, even where a tool's own call led to it: hooks started from here may wait for turns.
+        let inside = self.inside.take();
         loop {
             let next = self.inbox.borrow_mut().pop_front();
             let Some(input) = next else { break };
             self.step(input, true);
         }
+        self.inside.set(inside);
         self.draining.set(false);
     }
 
@@ -237,7 +243,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             Effect::StateChanged(state, by) => self.state_changed(state, by),
             Effect::Call(conn, call) => self.call(conn, call),
             Effect::Message(conn, text) => self.message(conn, Message::Text(text.into())),
-            Effect::ResponseHook(id, response) => self.response_hook(id, *response),
+            Effect::ResponseHook(turn, chain, response) => self.response_hook(turn, chain, *response),
             Effect::Observe(chunk) => self.agent.on_chunk(&chunk),
             Effect::Emit(event) => self.observe(&event),
         }
@@ -305,8 +311,15 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     }
 
     /// The alarm fired.
-    pub fn alarm(self: &Rc<Self>) {
+    ///
+    /// # Errors
+    /// The step failed and what is due is still due: the platform has to be told, so that it tries again. It cleared the slot.
+    pub fn alarm(self: &Rc<Self>) -> Result<()> {
         self.post(Input::Alarm);
+        if self.engine.borrow().is_none() && !self.over.get() {
+            return Err(Error::platform("the alarm could not be handled: the database failed"));
+        }
+        Ok(())
     }
 
     fn message(self: &Rc<Self>, conn: ConnId, message: Message) {

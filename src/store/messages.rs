@@ -182,14 +182,24 @@ fn read_heads(db: &dyn Sql, ids: &[&str], found: &mut Vec<(String, Head)>) -> Re
     )
 }
 
-/// Moves those of `ids` that follow `from` behind `to`; says whether there were any.
-pub fn reparent(db: &dyn Sql, from: &str, to: &str, ids: &[&str]) -> Result<bool> {
-    let moved = db.all(
-        "UPDATE wk_msg SET parent = ?2 WHERE id IN (SELECT value FROM json_each(?3)) AND parent = ?1 RETURNING id",
-        &[from.into(), to.into(), Value::Text(&crate::wire::string_array(ids))],
-        |row| row.text(0),
-    )?;
-    Ok(!moved.is_empty())
+/// The message that follows `from` on the path that ends in `leaf`, and whether a turn wrote it. `None` where `from` is not on
+/// that path, or further from its end than anything that waits for an answer.
+pub fn next_on_path(db: &dyn Sql, from: &str, leaf: &str) -> Result<Option<(MessageId, bool)>> {
+    db.one(
+        "WITH RECURSIVE up (id, parent, turn, n) AS ( \
+           SELECT id, parent, turn, 0 FROM wk_msg WHERE id = ?2 \
+           UNION ALL \
+           SELECT m.id, m.parent, m.turn, u.n + 1 FROM up u CROSS JOIN wk_msg m ON m.id = u.parent \
+           WHERE u.parent <> ?1 AND u.n < ?3) \
+         SELECT id, turn IS NOT NULL FROM up WHERE parent = ?1",
+        &[from.into(), leaf.into(), Value::Int(limits::APPENDED)],
+        |row| Ok((row.text(0)?.into(), row.int(1)? != 0)),
+    )
+}
+
+/// Lets a message follow another one.
+pub fn follow(db: &dyn Sql, id: &str, parent: &str) -> Result<()> {
+    db.run("UPDATE wk_msg SET parent = ?2 WHERE id = ?1", &[id.into(), parent.into()])
 }
 
 /// Forgets every message.

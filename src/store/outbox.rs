@@ -1,12 +1,14 @@
 //! Owed hooks: written in the transaction that makes them due, deleted when they returned, started again after a restart.
+//!
+//! A row is named by its turn: a late return of a hook whose row a clear took away must not be taken for that of another.
 
-use super::{Sql, Value};
-use crate::{error::Result, time::Millis};
+use super::Sql;
+use crate::{error::Result, ids::TurnId, time::Millis};
 
 /// One owed hook.
 pub struct Owed {
-    /// Its id.
-    pub id: i64,
+    /// The turn it is owed for.
+    pub turn: TurnId,
     /// What it is called with, as JSON.
     pub payload: String,
     /// How often it was started before.
@@ -14,31 +16,29 @@ pub struct Owed {
 }
 
 /// Owes an `on_chat_response`.
-pub fn owe(db: &dyn Sql, dedupe: &str, payload: &str, now: Millis) -> Result<i64> {
+pub fn owe(db: &dyn Sql, turn: &TurnId, payload: &str, now: Millis) -> Result<()> {
     super::fits("a response hook", payload)?;
-    let id = db.one(
-        "INSERT INTO wk_outbox (kind, dedupe, payload, due_at, claims) VALUES ('response', ?1, ?2, ?3, 1) RETURNING id",
-        &[dedupe.into(), payload.into(), now.0.into()],
-        |row| row.int(0),
-    )?;
-    Ok(id.unwrap_or_default())
+    db.run(
+        "INSERT INTO wk_outbox (id, kind, payload, due_at, claims) VALUES (?1, 'response', ?2, ?3, 1)",
+        &[turn.as_str().into(), payload.into(), now.0.into()],
+    )
 }
 
 /// What is owed, oldest first. Read once an incarnation.
 pub fn owed(db: &dyn Sql) -> Result<Vec<Owed>> {
-    db.all("SELECT id, payload, claims FROM wk_outbox ORDER BY id", &[], |row| {
-        Ok(Owed { id: row.int(0)?, payload: row.text(1)?, claims: row.int(2)? })
+    db.all("SELECT id, payload, claims FROM wk_outbox ORDER BY due_at, id", &[], |row| {
+        Ok(Owed { turn: row.text(0)?.into(), payload: row.text(1)?, claims: row.int(2)? })
     })
 }
 
 /// A hook is started again.
-pub fn claim(db: &dyn Sql, id: i64) -> Result<()> {
-    db.run("UPDATE wk_outbox SET claims = claims + 1 WHERE id = ?1", &[Value::Int(id)])
+pub fn claim(db: &dyn Sql, turn: &TurnId) -> Result<()> {
+    db.run("UPDATE wk_outbox SET claims = claims + 1 WHERE id = ?1", &[turn.as_str().into()])
 }
 
 /// A hook returned, or is given up.
-pub fn done(db: &dyn Sql, id: i64) -> Result<()> {
-    db.run("DELETE FROM wk_outbox WHERE id = ?1", &[Value::Int(id)])
+pub fn done(db: &dyn Sql, turn: &TurnId) -> Result<()> {
+    db.run("DELETE FROM wk_outbox WHERE id = ?1", &[turn.as_str().into()])
 }
 
 /// Forgets what is owed.

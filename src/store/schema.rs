@@ -15,7 +15,7 @@ const MIGRATIONS: &[&[&str]] = &[&[
      assistant_msg TEXT, branch_parent TEXT, attempt INTEGER NOT NULL DEFAULT 0, since_progress INTEGER NOT NULL DEFAULT 0, \
      interrupted INTEGER NOT NULL DEFAULT 0, transient INTEGER NOT NULL DEFAULT 0, progress_retired INTEGER NOT NULL DEFAULT 0, \
      progress_seen INTEGER NOT NULL DEFAULT 0, work_base INTEGER NOT NULL DEFAULT 0, last_progress_at INTEGER, next_at INTEGER, \
-     cancel INTEGER NOT NULL DEFAULT 0, yields INTEGER NOT NULL DEFAULT 0, reason TEXT, body TEXT, client_tools TEXT, metadata TEXT, origin_ids TEXT, submission_id TEXT, \
+     cancel INTEGER NOT NULL DEFAULT 0, yields INTEGER NOT NULL DEFAULT 0, chain INTEGER NOT NULL DEFAULT 0, reason TEXT, body TEXT, client_tools TEXT, metadata TEXT, origin_ids TEXT, submission_id TEXT, \
      created_at INTEGER NOT NULL, started_at INTEGER, ended_at INTEGER) STRICT, WITHOUT ROWID",
     "CREATE INDEX wk_turn_live ON wk_turn (seq) WHERE ended_at IS NULL",
     "CREATE TABLE wk_attempt (turn TEXT NOT NULL, n INTEGER NOT NULL, boot TEXT NOT NULL, request_id TEXT NOT NULL, stream TEXT NOT NULL, \
@@ -31,8 +31,8 @@ const MIGRATIONS: &[&[&str]] = &[&[
     "CREATE INDEX wk_call_id ON wk_call (call_id)",
     "CREATE TABLE wk_continuation (request_id TEXT PRIMARY KEY, turn TEXT NOT NULL, leaf_msg TEXT NOT NULL, conn TEXT, \
      client_tools TEXT, state TEXT NOT NULL) STRICT, WITHOUT ROWID",
-    "CREATE TABLE wk_outbox (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, dedupe TEXT, payload TEXT NOT NULL, due_at INTEGER NOT NULL, \
-     claims INTEGER NOT NULL DEFAULT 0, done_at INTEGER) STRICT",
+    "CREATE TABLE wk_outbox (id TEXT PRIMARY KEY, kind TEXT NOT NULL, payload TEXT NOT NULL, due_at INTEGER NOT NULL, \
+     claims INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID",
     "CREATE TABLE wk_notice (slot INTEGER PRIMARY KEY, turn TEXT NOT NULL, request_id TEXT NOT NULL, stream TEXT NOT NULL, \
      ending TEXT NOT NULL, body TEXT NOT NULL, message_ids TEXT, continuation INTEGER NOT NULL) STRICT",
 ]];

@@ -62,6 +62,8 @@ pub struct Turn {
     pub yields: bool,
     /// Before when it must not start.
     pub not_before: Option<Millis>,
+    /// How many response hooks led to it, one from the other.
+    pub chain: u32,
     /// The custom body, as JSON.
     pub body: Option<String>,
     /// Metadata for the reply, as JSON.
@@ -76,8 +78,8 @@ pub struct Turn {
 pub fn insert(db: &dyn Sql, t: &Turn, generation: i64, started_at: Option<Millis>) -> Result<()> {
     db.run(
         "INSERT INTO wk_turn (id, seq, generation, root_request_id, request_id, kind, trigger, state, user_msg, assistant_msg, \
-         branch_parent, attempt, body, metadata, origin_ids, created_at, started_at, yields, next_at) \
-         VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+         branch_parent, attempt, body, metadata, origin_ids, created_at, started_at, yields, next_at, chain) \
+         VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
         &[
             t.id.as_str().into(),
             t.seq.into(),
@@ -97,6 +99,7 @@ pub fn insert(db: &dyn Sql, t: &Turn, generation: i64, started_at: Option<Millis
             started_at.map(|at| at.0).into(),
             t.yields.into(),
             t.not_before.map(|at| at.0).into(),
+            i64::from(t.chain).into(),
         ],
     )
 }
@@ -122,11 +125,19 @@ pub fn finish(db: &dyn Sql, id: &TurnId, state: &'static str, reason: Option<&st
     )
 }
 
-/// The turns that are not final, in order of admission.
+/// What a turn was asked with: its body and its metadata. They wait in the row, not in memory, until it starts.
+pub fn asked(db: &dyn Sql, id: &TurnId) -> Result<(Option<String>, Option<String>)> {
+    let found = db.one("SELECT body, metadata FROM wk_turn WHERE id = ?1", &[id.as_str().into()], |row| {
+        Ok((row.opt_text(0)?, row.opt_text(1)?))
+    })?;
+    Ok(found.unwrap_or_default())
+}
+
+/// The turns that are not final, in order of admission, without what they were asked with.
 pub fn live(db: &dyn Sql) -> Result<Vec<Turn>> {
     db.all(
-        "SELECT id, seq, request_id, kind, trigger, user_msg, assistant_msg, attempt, cancel, body, metadata, origin_ids, created_at, \
-         yields, next_at FROM wk_turn WHERE ended_at IS NULL ORDER BY seq",
+        "SELECT id, seq, request_id, kind, trigger, user_msg, assistant_msg, attempt, cancel, origin_ids, created_at, yields, next_at, \
+         chain FROM wk_turn WHERE ended_at IS NULL ORDER BY seq",
         &[],
         |row| {
             Ok(Turn {
@@ -139,12 +150,13 @@ pub fn live(db: &dyn Sql) -> Result<Vec<Turn>> {
                 reply: row.opt_text(6)?.map(MessageId::from),
                 attempt: u32::try_from(row.int(7)?).unwrap_or_default(),
                 cancelled: row.int(8)? != 0,
-                body: row.opt_text(9)?,
-                metadata: row.opt_text(10)?,
-                origin_ids: row.opt_text(11)?,
-                created_at: Millis(row.int(12)?),
-                yields: row.int(13)? != 0,
-                not_before: row.opt_int(14)?.map(Millis),
+                body: None,
+                metadata: None,
+                origin_ids: row.opt_text(9)?,
+                created_at: Millis(row.int(10)?),
+                yields: row.int(11)? != 0,
+                not_before: row.opt_int(12)?.map(Millis),
+                chain: u32::try_from(row.int(13)?).unwrap_or_default(),
             })
         },
     )

@@ -432,7 +432,10 @@ impl<A: Agent> World<A> {
             // The slot is empty when the handler starts (platform).
             self.db.borrow().set_alarm(None);
             self.core.tell("the alarm fires".into());
-            self.object().alarm();
+            if self.object().alarm().is_err() {
+                // As the platform does: an uncaught error brings the alarm back after two seconds.
+                self.db.borrow().set_alarm(Some(self.core.clock.now() + 2_000));
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 //! of one it does. Posted assistant and system messages change nothing (decision 7): a page that could write them could make the
 //! model believe a payment was approved.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use serde_json::{Value, value::RawValue};
 
@@ -95,9 +95,12 @@ pub fn read(messages: &[Box<RawValue>]) -> Result<Vec<Posted<'_>>, String> {
 /// A sentence about the message that cannot be taken; nothing is stored then.
 pub fn plan(posted: &[Posted<'_>], stored: &Heads, regenerate: bool) -> Result<Plan, String> {
     let mut plan = Plan::default();
-    for p in posted.iter().rev().take_while(|p| p.role == Role::User) {
-        plan.origin_ids.insert(0, p.id.clone().into_owned());
+    let mut seen = BTreeSet::new();
+    for p in posted.iter().rev().take_while(|p| p.role == Role::User).filter(|p| seen.insert(&*p.id)) {
+        plan.origin_ids.push(p.id.clone().into_owned());
     }
+    plan.origin_ids.reverse();
+    let mut new = BTreeSet::new();
     let said: Vec<&Posted<'_>> = posted.iter().filter(|p| p.role != Role::System).collect();
     let last = said.last().map(|p| p.id.clone());
     for p in posted {
@@ -115,11 +118,15 @@ pub fn plan(posted: &[Posted<'_>], stored: &Heads, regenerate: bool) -> Result<P
                 }
             }
             (Role::User, Some(_)) => {}
-            (Role::User, None) if plan.insert.iter().any(|m| m.message.id == p.id) => {
+            (Role::User, None) if !new.insert(&*p.id) => {
                 plan.ignored.push((p.id.clone().into_owned(), "the id is posted twice"));
             }
             (Role::User, None) => plan.insert.push(user_message(p)?),
         }
+    }
+    if let Some(edit) = plan.edit.take_if(|_| !plan.insert.is_empty()) {
+        // An edit ends the path at its message; with new ones behind it, that would be both.
+        plan.ignored.push((edit.message.id, "an edit and new messages are posted together"));
     }
     // The last message decides what is answered. One that was there before is answered anew; a new one, an assistant message, or
     // none at all leaves it to the end of the path.
@@ -224,7 +231,7 @@ mod tests {
                 vec!["u2"],
             ),
             ("role lies", json!([{"id":"a1","role":"user","parts":[]}]), false, vec![], None, Target::Leaf, vec!["a1"]),
-            ("id twice", json!([user("u2", "x"), user("u2", "y")]), false, vec!["u2"], None, Target::Leaf, vec!["u2", "u2"]),
+            ("id twice", json!([user("u2", "x"), user("u2", "y")]), false, vec!["u2"], None, Target::Leaf, vec!["u2"]),
         ];
         for (name, posted, regenerate, inserted, edited, target, origin) in table {
             let raws = raws(&posted);

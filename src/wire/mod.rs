@@ -144,6 +144,18 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// Whether a value is nested too deep to be read again once it is part of a message.
+pub fn is_too_deep(value: &Value) -> bool {
+    fn deeper(value: &Value, left: usize) -> bool {
+        match value {
+            Value::Array(items) => left == 0 || items.iter().any(|item| deeper(item, left - 1)),
+            Value::Object(fields) => left == 0 || fields.values().any(|item| deeper(item, left - 1)),
+            _ => false,
+        }
+    }
+    deeper(value, limits::VALUE_DEPTH)
+}
+
 /// The id and the role of a message, without reading the rest of it.
 pub fn id_and_role(message: &str) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
     let fields = Fields::read(message)?;
@@ -229,7 +241,10 @@ fn chat_body(text: &str) -> Result<ChatBody, String> {
             "messages" | "trigger" => {}
             "clientTools" => body.client_tools = serde_json::from_str(raw.get()).ok(),
             _ => {
-                let value = serde_json::from_str(raw.get()).map_err(|e| format!("`{key}` cannot be read: {e}"))?;
+                let value: Value = serde_json::from_str(raw.get()).map_err(|e| format!("`{key}` cannot be read: {e}"))?;
+                if is_too_deep(&value) {
+                    return Err(format!("`{key}` is nested deeper than {} (limits::VALUE_DEPTH)", limits::VALUE_DEPTH));
+                }
                 body.custom.insert(key.to_string(), value);
             }
         }

@@ -1,7 +1,7 @@
 /** One conversation on the stock hooks: what is shown of it, and what each action of the reader does to it. */
 import { useAgentChat, type ChatTurnEndEvent } from "@cloudflare/ai-chat/react";
 import { generateId, type FileUIPart, type TextUIPart, type UIMessage } from "ai";
-import { useCallback, useEffect, useMemo, useRef, useState, type DragEvent } from "react";
+import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { announce } from "../lib/announce";
 import { useConnection } from "../lib/connection";
 import { remember } from "../lib/conversations";
@@ -25,6 +25,12 @@ const SOCKET_LOST = "WebSocket closed mid-stream";
 /** Messages drawn at first; a long transcript is drawn backwards in steps of this many. */
 const PAGE = 60;
 const ANNOUNCED_CHARS = 600;
+/** How an answer ended that did not run to its end. A replayed end is told by the server to those who were not there. */
+const ENDING = {
+  stopped: "Stopped.",
+  interrupted: "This answer was interrupted. What is shown is everything the server has of it.",
+  cut: "The connection was lost in mid-answer. What is shown is everything the server has of it.",
+};
 /** How long the end of a stopped answer is waited for; the server sends it at once. */
 const STOP_MS = 5_000;
 
@@ -34,12 +40,16 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
   const outboxRef = useRef<Outbox | null>(null);
   const [ended, setEnded] = useState<ChatTurnEndEvent | null>(null);
   const [stopping, setStopping] = useState(false);
+  const [clearOwed, setClearOwed] = useState(false);
+  /** The message an answer was being written after, or into, when the connection broke, until its end is known. */
+  const [cutAt, setCutAt] = useState<string | null>(null);
   const composer = useRef<ComposerHandle>(null);
   const scroll = useStickyScroll();
 
   const connection = useConnection(name, token, {
     onLost: () => {
       setStopping(false);
+      if (busy) setCutAt(messages.at(-1)?.id ?? null);
       outboxRef.current?.suspectAll();
     },
     onCleared: () => outboxRef.current?.empty(),
@@ -55,6 +65,7 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
       setStopping(false);
       outboxRef.current?.confirm(event.messageIds ?? []);
       setEnded(event);
+      setCutAt(null);
     },
   });
   const { messages, status, error, isServerStreaming, isRecovering, isToolContinuation } = chat;
@@ -63,7 +74,7 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
   const ownError = status === "error" && error !== undefined && error.message !== SOCKET_LOST ? error.message : null;
   // Stopping ends the hook's turn at once and the server's a round trip later, with a transcript: a message sent in
   // between would be wiped off this screen by it.
-  const idle = connection.synced && !busy && !stopping;
+  const idle = connection.synced && !busy && !stopping && !clearOwed;
   const outbox = useOutbox(name, idle && status !== "error", ({ id, parts }) => {
     setEnded(null);
     remember(name, { touch: true });
@@ -84,6 +95,9 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
   const remote = isServerStreaming && status === "ready" && !isToolContinuation;
   const endedHere = !busy && ended !== null && concerns(ended, messages) ? ended : null;
   const turnError = ownError ?? (endedHere?.outcome === "error" ? (endedHere.error ?? "The answer ended with an error.") : null);
+
+  const cut = idle && !isRecovering && last !== undefined && last.id === cutAt;
+  const ending = turnError !== null ? null : endedHere?.outcome === "aborted" ? (endedHere.replay ? "interrupted" : "stopped") : cut ? "cut" : null;
 
   useDocumentStatus(status);
   useTitle(name, messages);
@@ -116,16 +130,24 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
     setEnded(null);
     if (messages.length > 0) void chat.regenerate();
     scroll.toEnd();
+    composer.current?.focus();
   }
 
   function clear() {
-    // Stop first: pieces of a running answer that are already on their way would be shown again.
-    stopTurn();
-    chat.clearHistory();
+    if (busy) stopTurn();
     outbox.empty();
-    setEnded(null);
+    setClearOwed(true);
     composer.current?.focus();
   }
+
+  // Not before a running answer has ended everywhere: its last pieces and its transcript would be shown again.
+  const { clearHistory } = chat;
+  useEffect(() => {
+    if (!clearOwed || busy || stopping) return;
+    setClearOwed(false);
+    setEnded(null);
+    clearHistory();
+  }, [clearOwed, busy, stopping, clearHistory]);
 
   const latest = useRef({ chat, scroll });
   useEffect(() => {
@@ -136,6 +158,7 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
       regenerate: (messageId) => {
         setEnded(null);
         void latest.current.chat.regenerate({ messageId });
+        composer.current?.focus();
       },
       edit: (message, text) => {
         setEnded(null);
@@ -152,11 +175,11 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
   const [start, setStart] = useState(() => Math.max(0, messages.length - PAGE));
   const from = Math.min(start, Math.max(0, messages.length - 1));
   const [clearing, setClearing] = useState(false);
-  const drop = useFileDrop((files) => composer.current?.addFiles(files));
+  const dropping = useFileDrop((files) => composer.current?.addFiles(files));
   const empty = messages.length === 0 && outbox.waiting.length === 0 && !busy && !isRecovering;
 
   return (
-    <main className="chat" aria-label="Conversation" data-testid="chat" data-connection={connection.state} data-recovering={isRecovering} data-server-streaming={isServerStreaming} {...drop.handlers}>
+    <main className="chat" aria-label="Conversation" data-testid="chat" data-connection={connection.state} data-recovering={isRecovering} data-server-streaming={isServerStreaming}>
       <Shell
         title={title}
         onMenu={onMenu}
@@ -170,7 +193,8 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
         }
       >
         <div className="thread-area">
-          <Scroller ref={scroll.ref}>
+          {/* A greeting is read from its start, however small the screen. */}
+          <Scroller ref={empty ? undefined : scroll.ref}>
             {empty && <Welcome onTry={(text) => send({ text, files: [] })} />}
             {from > 0 && (
               <button type="button" className="button earlier" data-testid="earlier" onClick={() => scroll.keepPosition(() => setStart(Math.max(0, from - PAGE)))}>
@@ -197,9 +221,9 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
                 }}
               />
             )}
-            {endedHere?.outcome === "aborted" && turnError === null && (
-              <p className="state-line quiet" data-testid="stopped">
-                Stopped.
+            {ending !== null && (
+              <p className="state-line quiet" data-testid={ending} role="status">
+                {ENDING[ending]}
               </p>
             )}
             {outbox.waiting.map((message) => (
@@ -233,7 +257,7 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
           <Composer ref={composer} draftKey={name} busy={busy} hint={hintFor(connection.state === "online", busy)} onSend={send} onStop={stopTurn} />
         </div>
       </Shell>
-      {drop.over && (
+      {dropping && (
         <div className="drop-overlay" aria-hidden="true">
           <p>Drop files to attach them</p>
         </div>
@@ -349,28 +373,32 @@ function useEscape(active: boolean, action: () => void): void {
   }, [active, action]);
 }
 
-function useFileDrop(onFiles: (files: FileList) => void) {
+/**
+ * Takes files dropped anywhere in the window: beside a smaller target the browser would open them in place of the page.
+ * Says whether some are being dragged over it.
+ */
+function useFileDrop(onFiles: (files: FileList) => void): boolean {
   const [over, setOver] = useState(false);
-  const holdsFiles = (event: DragEvent) => event.dataTransfer.types.includes("Files");
-  return {
-    over,
-    handlers: {
-      onDragOver: (event: DragEvent) => {
-        if (!holdsFiles(event)) return;
-        event.preventDefault();
-        setOver(true);
-      },
-      onDragLeave: (event: DragEvent<HTMLElement>) => {
-        // Leaving a child for another child of the area is not leaving the area.
-        if (event.relatedTarget instanceof Node && event.currentTarget.contains(event.relatedTarget)) return;
-        setOver(false);
-      },
-      onDrop: (event: DragEvent) => {
-        if (!holdsFiles(event)) return;
-        event.preventDefault();
-        setOver(false);
-        onFiles(event.dataTransfer.files);
-      },
-    },
-  };
+  const latest = useRef(onFiles);
+  useEffect(() => {
+    latest.current = onFiles;
+  });
+  useEffect(() => {
+    const listeners = new AbortController();
+    const on = (type: "dragover" | "dragleave" | "drop", handle: (event: DragEvent, data: DataTransfer) => void) =>
+      window.addEventListener(type, (event) => event.dataTransfer?.types.includes("Files") && handle(event, event.dataTransfer), listeners);
+    on("dragover", (event) => {
+      event.preventDefault();
+      setOver(true);
+    });
+    // Leaving an element for another one is not leaving the window.
+    on("dragleave", (event) => setOver(event.relatedTarget !== null));
+    on("drop", (event, data) => {
+      event.preventDefault();
+      setOver(false);
+      latest.current(data.files);
+    });
+    return () => listeners.abort();
+  }, []);
+  return over;
 }

@@ -44,10 +44,12 @@ export function Composer({ ref, draftKey, busy, hint, onSend, onStop }: Composer
     element.style.height = `${element.scrollHeight}px`;
   }, [text]);
 
+  useEffect(focusUnlessTouch, []);
+
   // On a touch screen focus would open the keyboard over the conversation.
-  useEffect(() => {
+  function focusUnlessTouch() {
     if (!isTouch()) area.current?.focus();
-  }, []);
+  }
 
   async function addFiles(chosen: Iterable<File>) {
     const result = await attach(latestFiles.current, [...chosen]);
@@ -56,7 +58,13 @@ export function Composer({ ref, draftKey, busy, hint, onSend, onStop }: Composer
     setProblems(result.problems);
   }
 
-  useImperativeHandle(ref, () => ({ focus: () => area.current?.focus(), addFiles: (chosen) => void addFiles(chosen) }));
+  function removeFile(index: number) {
+    setFiles(files.filter((_, at) => at !== index));
+    // The focused button goes with the last file.
+    if (files.length === 1) area.current?.focus();
+  }
+
+  useImperativeHandle(ref, () => ({ focus: focusUnlessTouch, addFiles: (chosen) => void addFiles(chosen) }));
 
   const sendable = text.trim() !== "" || files.length > 0;
 
@@ -105,7 +113,7 @@ export function Composer({ ref, draftKey, busy, hint, onSend, onStop }: Composer
         </div>
       )}
       <div className="composer-box">
-        <Files files={files} onRemove={(index) => setFiles(files.filter((_, at) => at !== index))} />
+        <Files files={files} onRemove={removeFile} />
         <textarea
           ref={area}
           rows={1}

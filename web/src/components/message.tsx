@@ -1,6 +1,7 @@
 /** One message: the parts of an answer in order, or what the reader wrote, with the actions each allows. */
 import { isToolUIPart, type FileUIPart, type SourceDocumentUIPart, type SourceUrlUIPart, type UIMessage } from "ai";
 import { memo, useEffect, useRef, useState, type KeyboardEvent } from "react";
+import { flushSync } from "react-dom";
 import { isVisible, textOf } from "../lib/text";
 import { CopyButton, IconButton } from "./button";
 import { Files } from "./files";
@@ -27,8 +28,16 @@ type MessageProps = {
 
 export const Message = memo(function Message({ message, live, locked, last, actions }: MessageProps) {
   const [editing, setEditing] = useState(false);
+  const editButton = useRef<HTMLButtonElement>(null);
   const user = message.role === "user";
   const text = textOf(message);
+
+  function stopEditing() {
+    // The editor takes the focus with it: back to where it came from, which only then exists again.
+    flushSync(() => setEditing(false));
+    editButton.current?.focus();
+  }
+
   // An answer that was stopped before its first word.
   if (message.role === "assistant" && !live && !isVisible(message)) return null;
   return (
@@ -41,7 +50,7 @@ export const Message = memo(function Message({ message, live, locked, last, acti
       aria-label={user ? "You" : message.role === "assistant" ? "Assistant" : "System"}
     >
       {user ? (
-        <UserContent message={message} editing={editing} locked={locked} onDone={() => setEditing(false)} actions={actions} />
+        <UserContent message={message} editing={editing} locked={locked} onDone={stopEditing} actions={actions} />
       ) : (
         <Parts message={message} live={live} onAnswer={actions.answerApproval} />
       )}
@@ -49,12 +58,12 @@ export const Message = memo(function Message({ message, live, locked, last, acti
         <div className="message-actions">
           {text !== "" && <CopyButton text={() => text} label="Copy message" size={15} />}
           {user ? (
-            <IconButton label="Edit message" data-testid="edit" disabled={locked} onClick={() => setEditing(true)}>
+            <IconButton ref={editButton} label="Edit message" data-testid="edit" disabled={locked} onClick={() => setEditing(true)}>
               <Pencil size={15} />
             </IconButton>
           ) : (
             message.role === "assistant" && (
-              <IconButton label="Answer again" data-testid="regenerate" disabled={locked} onClick={() => actions.regenerate(message.id)}>
+              <IconButton label={last ? "Answer again" : "Answer again from here"} data-testid="regenerate" disabled={locked} onClick={() => actions.regenerate(message.id)}>
                 <Refresh size={15} />
               </IconButton>
             )

@@ -20,6 +20,7 @@ export function useStickyScroll(): StickyScroll {
 
   const ref = useCallback((element: HTMLElement | null) => {
     scroller.current = element;
+    stuck.current = true;
     const content = element?.firstElementChild;
     if (!element || !content) return;
     let last = element.scrollTop;
@@ -39,6 +40,7 @@ export function useStickyScroll(): StickyScroll {
     observer.observe(element);
     element.addEventListener("scroll", onScroll, { passive: true });
     return () => {
+      setAway(false);
       observer.disconnect();
       element.removeEventListener("scroll", onScroll);
     };
