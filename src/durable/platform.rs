@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use futures_util::{FutureExt, future::LocalBoxFuture};
+use futures_util::future::LocalBoxFuture;
 use worker::{
     Env, State,
     js_sys::{Date, Math, Promise, futures::JsFuture},
@@ -119,12 +119,7 @@ impl Platform for ObjectPlatform {
         Box::pin(Sleep::new(ms))
     }
 
-    fn spawn(&self, mut job: LocalBoxFuture<'static, ()>) {
-        // Most jobs get to their end, or to their request, without waiting: a task and a turn of the queue for them would only
-        // delay it.
-        if job.as_mut().now_or_never().is_some() {
-            return;
-        }
+    fn spawn(&self, job: LocalBoxFuture<'static, ()>) {
         // An object is one I/O context for all its events: a job goes on when the event that started it is over, and the
         // heartbeat of the alarm keeps the object. `waitUntil` would add nothing but a promise (tried).
         spawn_local(job);

@@ -98,7 +98,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         *self.active.borrow_mut() =
             Some(ActiveTurn { fence: fence.clone(), turn: turn.clone(), tools: Tools::new(), cancel: Cancel::new() });
         let this = self.clone();
-        self.platform.spawn(Box::pin(async move {
+        self.start(Box::pin(async move {
             let hook = this.scoped(&fence.turn, this.agent.before_turn(&turn));
             let plan = this.within(limits::BEFORE_TURN_MS, hook).await.unwrap_or_else(|| {
                 Err(Error::application(format!("before_turn took more than {} ms (limits::BEFORE_TURN_MS)", limits::BEFORE_TURN_MS)))
@@ -159,7 +159,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         let this = self.clone();
         let sleep = self.platform.sleep(ms);
         let cancelled = self.active(&fence).map(|(cancel, _)| cancel);
-        self.platform.spawn(Box::pin(async move {
+        self.start(Box::pin(async move {
             // A stopped turn must not keep the object awake for its timers; only the grace of its tools outlives the stop.
             match cancelled.filter(|_| !matches!(event, JobEvent::GraceOver)) {
                 Some(cancel) => {
@@ -177,7 +177,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     pub(super) fn call_model(self: &Rc<Self>, fence: Fence, request: ModelRequest) {
         let Some((cancel, turn)) = self.active(&fence) else { return };
         let this = self.clone();
-        self.platform.spawn(Box::pin(async move {
+        self.start(Box::pin(async move {
             let ended = match profile::route(&request.model) {
                 Ok(Route::Demo) => this.play(&fence, &request, &cancel).await,
                 Ok(route) => this.pump(&fence, &request, &route, &cancel).await,
@@ -290,7 +290,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         };
         let Some((tool, turn, cancel)) = found else { return };
         let this = self.clone();
-        self.platform.spawn(Box::pin(async move {
+        self.start(Box::pin(async move {
             let scope = TurnScope {
                 mailbox: this.clone(),
                 turn,
@@ -323,7 +323,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         }
         self.hooks.borrow_mut().push(turn.clone());
         let this = self.clone();
-        self.platform.spawn(Box::pin(async move {
+        self.start(Box::pin(async move {
             let handle = AgentHandle::of_hook(this.clone(), chain);
             let hook = this.agent.on_chat_response(&handle, &response);
             if this.within(limits::CHAT_RESPONSE_MS, hook).await.is_none() {
@@ -354,7 +354,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
                 runtime.post(Input::Rpc(out_conn.clone(), reply));
             }
         });
-        self.platform.spawn(Box::pin(async move {
+        self.start(Box::pin(async move {
             let handle = AgentHandle::new(this.clone(), readonly);
             let body = match method(Call { args, conn: conn.clone(), handle, out }).await {
                 Ok(value) => RpcBody::Done(value),

@@ -15,7 +15,7 @@ use std::{
 };
 
 use futures_channel::oneshot;
-use futures_util::future::LocalBoxFuture;
+use futures_util::{FutureExt, future::LocalBoxFuture};
 
 use crate::{
     agent::{
@@ -217,7 +217,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             Effect::Timer(fence, event, ms) => self.timer(fence, event, ms),
             Effect::Wake(ms) => {
                 let (this, sleep) = (self.clone(), self.platform.sleep(ms));
-                self.platform.spawn(Box::pin(async move {
+                self.start(Box::pin(async move {
                     sleep.await;
                     this.post(Input::Wake);
                 }));
@@ -246,6 +246,14 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             Effect::ResponseHook(turn, chain, response) => self.response_hook(turn, chain, *response),
             Effect::Observe(chunk) => self.agent.on_chunk(&chunk),
             Effect::Emit(event) => self.observe(&event),
+        }
+    }
+
+    /// Starts a job. Most get to their end, or to their request, without waiting: a task of the platform for them would only delay
+    /// it.
+    fn start(&self, mut job: LocalBoxFuture<'static, ()>) {
+        if job.as_mut().now_or_never().is_none() {
+            self.platform.spawn(job);
         }
     }
 
@@ -284,7 +292,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     pub fn opened(self: &Rc<Self>, conn: ConnId, meta: ConnMeta) {
         self.post(Input::Connected(conn.clone(), meta));
         let this = self.clone();
-        self.platform.spawn(Box::pin(async move {
+        self.start(Box::pin(async move {
             let handle = this.handle();
             this.bounded("on_connect", Some(&conn), this.agent.on_connect(&handle, &conn)).await;
         }));
@@ -304,7 +312,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     pub fn closed(self: &Rc<Self>, conn: &ConnId, code: u16, reason: &str, _clean: bool) {
         self.post(Input::Disconnected(conn.clone()));
         let (this, conn, reason) = (self.clone(), conn.clone(), reason.to_string());
-        self.platform.spawn(Box::pin(async move {
+        self.start(Box::pin(async move {
             let handle = this.handle();
             this.bounded("on_close", Some(&conn), this.agent.on_close(&handle, &conn, code, &reason)).await;
         }));
@@ -324,7 +332,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
 
     fn message(self: &Rc<Self>, conn: ConnId, message: Message) {
         let this = self.clone();
-        self.platform.spawn(Box::pin(async move {
+        self.start(Box::pin(async move {
             let handle = this.handle();
             this.bounded("on_message", Some(&conn), this.agent.on_message(&handle, &conn, &message)).await;
         }));
@@ -332,7 +340,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
 
     fn state_changed(self: &Rc<Self>, state: serde_json::Value, by: Option<ConnId>) {
         let this = self.clone();
-        self.platform.spawn(Box::pin(async move {
+        self.start(Box::pin(async move {
             let handle = this.handle();
             this.bounded("on_state_changed", by.as_ref(), this.agent.on_state_changed(&handle, &state, by.as_ref())).await;
         }));

@@ -9,6 +9,7 @@ mod concurrency;
 mod cost;
 mod custom;
 mod death;
+mod hardening;
 mod resume;
 mod smoke;
 mod storage;

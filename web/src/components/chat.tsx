@@ -25,10 +25,11 @@ const SOCKET_LOST = "WebSocket closed mid-stream";
 /** Messages drawn at first; a long transcript is drawn backwards in steps of this many. */
 const PAGE = 60;
 const ANNOUNCED_CHARS = 600;
-/** How an answer ended that did not run to its end. A replayed end is told by the server to those who were not there. */
+/** What is said of an answer that is not there, or not all of it. A replayed end is told by the server to those who were not there. */
 const ENDING = {
   stopped: "Stopped.",
   interrupted: "This answer was interrupted. What is shown is everything the server has of it.",
+  empty: "The answer was empty.",
   cut: "The connection was lost in mid-answer. What is shown is everything the server has of it.",
 };
 /** How long the end of a stopped answer is waited for; the server sends it at once. */
@@ -97,7 +98,8 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
   const turnError = ownError ?? (endedHere?.outcome === "error" ? (endedHere.error ?? "The answer ended with an error.") : null);
 
   const cut = idle && !isRecovering && last !== undefined && last.id === cutAt;
-  const ending = turnError !== null ? null : endedHere?.outcome === "aborted" ? (endedHere.replay ? "interrupted" : "stopped") : cut ? "cut" : null;
+  const blank = last === undefined || last.role === "user" || !isVisible(last);
+  const ending = turnError !== null ? null : endedHere !== null ? endingOf(endedHere, blank) : cut ? "cut" : null;
 
   useDocumentStatus(status);
   useTitle(name, messages);
@@ -282,6 +284,11 @@ function concerns(ended: ChatTurnEndEvent, messages: readonly UIMessage[]): bool
   if (ended.messageIds === undefined) return true;
   const asked = messages.findLast((message) => message.role === "user");
   return asked !== undefined && ended.messageIds.includes(asked.id);
+}
+
+function endingOf({ outcome, replay }: ChatTurnEndEvent, blank: boolean): keyof typeof ENDING | null {
+  if (outcome === "aborted") return replay ? "interrupted" : "stopped";
+  return outcome === "completed" && blank ? "empty" : null;
 }
 
 function Waiting() {
