@@ -3,9 +3,9 @@
 use super::{
     Engine,
     events::Event,
+    hooks::OwedHook,
     input::{ConnMeta, TurnStatus},
     outcome::Cx,
-    turn::OwedHook,
 };
 use crate::{
     error::Result,

@@ -5,7 +5,7 @@
 //! [`Engine::load`] after any death gives what the last committed step left.
 //!
 //! One file per family of inputs: `boot` starts an incarnation, `clients` speaks to sockets, `admission` takes requests,
-//! `turn` runs them, `stream` turns model events into chunks, `calls` runs tools, `schedule` keeps the one alarm.
+//! `turn` runs them, `stream` turns model events into chunks, `calls` runs tools, `hooks` owes what follows a turn, `schedule` keeps the one alarm.
 
 mod admission;
 mod boot;
@@ -13,6 +13,7 @@ mod calls;
 mod clients;
 pub mod config;
 pub mod events;
+mod hooks;
 pub mod input;
 pub mod outcome;
 mod schedule;
@@ -74,7 +75,7 @@ pub struct Engine {
     /// Who waits for a turn inside this incarnation.
     waiters: Vec<(TurnId, ReplyTo)>,
     /// Owed response hooks; the first one is running if `hook_runs`.
-    hooks: VecDeque<turn::OwedHook>,
+    hooks: VecDeque<hooks::OwedHook>,
     hook_runs: bool,
     /// Whether an alarm may be set.
     armed: bool,

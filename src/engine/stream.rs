@@ -168,9 +168,15 @@ impl super::turn::Running {
             }
             bytes += size;
         }
-        // Two more for what a stream and a step begin with.
+        // Two more for what a stream and a step begin with, and the metadata that goes out with the former.
         let begins = if self.stream.step_open { 0 } else { 2 };
-        !self.stream.is_due(chunks + begins, bytes, now)
+        let planned = self.plan.as_ref().and_then(|plan| plan.metadata.as_ref());
+        let metadata = match (self.stream.started, planned) {
+            (true, _) => 0,
+            (false, Some(metadata)) => metadata.to_string().len(),
+            (false, None) => self.turn.metadata.as_ref().map_or(0, String::len),
+        };
+        !self.stream.is_due(chunks + begins, bytes + metadata, now)
     }
 }
 

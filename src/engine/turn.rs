@@ -2,8 +2,6 @@
 
 use std::rc::Rc;
 
-use serde::{Deserialize, Serialize};
-
 use super::{
     Engine,
     admission::body_value,
@@ -11,19 +9,18 @@ use super::{
     config::MessageConcurrency,
     events::Event,
     input::{Answer, Failure, JobEvent, Prepared, TurnResult, TurnStatus},
-    outcome::{ChatResponse, Cx, Effect, TurnInfo},
+    outcome::{Cx, Effect, TurnInfo},
     stream::Stream,
     take,
 };
 use crate::{
     error::{Error, Result},
-    ids::{ConnId, Fence, MessageId, RequestId, TurnId},
+    ids::{ConnId, Fence, MessageId, RequestId},
     limits,
     model::{Finish, FinishReason, ModelError, ModelErrorClass, ModelRequest, Msg, Usage},
     store::{
-        Sql, calls,
+        calls,
         messages::{self, NewMessage},
-        outbox::{self, Owed},
         streams::{self, Notice},
         turns::{self, Kind, Turn},
     },
@@ -83,56 +80,6 @@ pub(super) struct Running {
     rows_before: u64,
     /// Whether a newer message wants it to end at its next step.
     pub(super) steered: bool,
-}
-
-/// A response hook that is due.
-pub(super) struct OwedHook {
-    turn: TurnId,
-    row: OwedRow,
-    /// The reply, where this incarnation wrote it; else it is read when the hook starts.
-    message: Option<UiMessage>,
-    recovered: bool,
-}
-
-/// The row of an owed response hook.
-#[derive(Serialize, Deserialize)]
-struct OwedRow {
-    request_id: String,
-    message_id: Option<String>,
-    continuation: bool,
-    status: String,
-    error: Option<String>,
-    #[serde(default)]
-    chain: u32,
-}
-
-impl OwedHook {
-    /// An owed hook that an earlier incarnation did not finish; `None` if its row says nothing.
-    pub(super) fn read(owed: &Owed) -> Option<OwedHook> {
-        let row = serde_json::from_str(&owed.payload).ok()?;
-        Some(OwedHook { turn: owed.turn.clone(), row, message: None, recovered: true })
-    }
-
-    fn response(&self, db: &dyn Sql) -> Result<ChatResponse> {
-        let message = match (&self.message, &self.row.message_id) {
-            (Some(message), _) => Some(message.clone()),
-            (None, Some(id)) => messages::get(db, id)?.and_then(|stored| UiMessage::from_row(&stored.body).ok()),
-            (None, None) => None,
-        };
-        let status = match self.row.status.as_str() {
-            "completed" => TurnStatus::Completed,
-            "aborted" => TurnStatus::Aborted,
-            _ => TurnStatus::Error,
-        };
-        Ok(ChatResponse {
-            request_id: self.row.request_id.clone(),
-            message,
-            continuation: self.row.continuation,
-            status,
-            error: self.row.error.clone(),
-            recovered: self.recovered,
-        })
-    }
 }
 
 impl Engine {
@@ -627,51 +574,6 @@ impl Engine {
             // The question left the path: so does its answer.
             Some(_) | None => Ok(()),
         }
-    }
-
-    pub(super) fn owe_response(
-        &mut self,
-        cx: &mut Cx<'_>,
-        turn: &Turn,
-        message: Option<UiMessage>,
-        status: TurnStatus,
-        error: Option<String>,
-        continuation: bool,
-    ) -> Result<()> {
-        let row = OwedRow {
-            request_id: turn.request_id.to_string(),
-            message_id: message.as_ref().map(|m| m.id.clone()),
-            continuation,
-            status: status.as_str().into(),
-            error,
-            chain: turn.chain,
-        };
-        let payload = serde_json::to_string(&row).unwrap_or_default();
-        outbox::owe(cx.db, &turn.id, &payload, cx.now)?;
-        self.hooks.push_back(OwedHook { turn: turn.id.clone(), row, message, recovered: false });
-        Ok(())
-    }
-
-    /// Response hooks run one at a time, in the order their turns ended.
-    pub(super) fn next_hook(&mut self, cx: &mut Cx<'_>) -> Result<()> {
-        if self.hook_runs {
-            return Ok(());
-        }
-        if let Some(hook) = self.hooks.front() {
-            let response = hook.response(cx.db)?;
-            self.hook_runs = true;
-            cx.push(Effect::ResponseHook(hook.turn.clone(), hook.row.chain + 1, Box::new(response)));
-        }
-        Ok(())
-    }
-
-    pub(super) fn response_hook_ended(&mut self, cx: &mut Cx<'_>, turn: &TurnId) -> Result<()> {
-        self.hook_runs = false;
-        if self.hooks.front().is_some_and(|hook| hook.turn == *turn) {
-            self.hooks.pop_front();
-            outbox::done(cx.db, turn)?;
-        }
-        Ok(())
     }
 
     fn answer_waiter(

@@ -86,7 +86,7 @@ pub fn object_input(input: Option<&Value>) -> Value {
     match input {
         Some(object @ Value::Object(_)) => object.clone(),
         Some(Value::String(text)) if text.trim_start().starts_with('{') => match serde_json::from_str(text) {
-            Ok(object @ Value::Object(_)) => object,
+            Ok(object @ Value::Object(_)) if !crate::wire::is_too_deep(&object) => object,
             _ => Value::Object(Map::new()),
         },
         _ => Value::Object(Map::new()),

@@ -5,6 +5,7 @@ use std::{cell::Cell, rc::Rc};
 
 use serde_json::{Value, json};
 use wakeful::{
+    ids::ConnId,
     limits,
     prelude::*,
     testkit::{Client, Dial, FaultAt, Gates, Reply, Sockets, World, call, script, text, text_deltas},
@@ -12,7 +13,7 @@ use wakeful::{
 
 use crate::{
     assert_idle,
-    custom::{Custom, Seen},
+    custom::{Custom, Seen, tool},
 };
 
 fn user(id: &str, text: &str) -> Value {
@@ -87,7 +88,9 @@ fn what_a_tool_adds_stands_behind_the_answer_of_its_turn() {
     assert_eq!((world.said(), tab.said(), other.said()), (said.map(str::to_owned).to_vec(), world.said(), world.said()));
     tab.send("and?");
     world.run();
-    assert_eq!(world.provider_requests()[2].texts()[3..], ["done", "a note", "a second note", "and?"].map(str::to_owned));
+    let texts = world.provider_requests()[2].texts();
+    let heard: Vec<&String> = texts[2..].iter().filter(|text| !text.is_empty()).collect();
+    assert_eq!(heard, ["noted", "done", "a note", "a second note", "and?"]);
     assert_eq!(world.said()[4..], ["user: and?", "assistant: well"]);
     goes_on(&world, &tab);
 }
@@ -538,6 +541,49 @@ fn hooks_that_start_turns_for_each_other_come_to_an_end() {
     let cut: Vec<String> = seen.take().into_iter().filter(|line| line.starts_with("cut")).collect();
     assert!(cut.len() == 2 && cut[0].contains("limits::HOOK_CHAIN"), "{cut:?}");
     assert_idle(&world);
+}
+
+/// An agent whose tool changes the shared state, and which has every change of it answered.
+#[derive(Clone)]
+struct Reacting {
+    seen: Seen,
+    pause: bool,
+}
+
+impl Agent for Reacting {
+    fn model(&self, _: &Turn) -> ModelRef {
+        ModelRef::from("openai-compatible/scripted").base_url("https://model.test/v1").api_key("key")
+    }
+
+    fn tools(&self, _: &Turn) -> Tools {
+        let pause = self.pause;
+        Tools::new().with(tool("count", move |_, scope| async move {
+            if pause {
+                scope.sleep(10).await;
+            }
+            scope.set_state(json!(1)).await?;
+            Ok(json!("counted"))
+        }))
+    }
+
+    async fn on_state_changed(&self, handle: &AgentHandle, _: &Value, _: Option<&ConnId>) {
+        let result = handle.save_messages(vec![UiMessage::user("s", "the state changed")]).await;
+        self.seen.add(result.map_or_else(|e| e.to_string(), |turn| turn.status.as_str().to_owned()));
+    }
+}
+
+// tools §2.2: a hook set off by a tool is not inside the turn of the tool
+#[test]
+fn a_state_hook_set_off_by_a_tool_may_wait_for_a_turn() {
+    for pause in [false, true] {
+        let seen = Seen::default();
+        let world = World::new(Reacting { seen: seen.clone(), pause }).model(script![call("count", json!({})), text("a"), text("b")]);
+        world.connect("S1").send("hi");
+        world.run();
+        assert_eq!(seen.take(), ["completed"], "pause: {pause}");
+        assert_eq!(world.said(), ["user: hi", "assistant: [count output-available] a", "user: the state changed", "assistant: b"]);
+        assert_idle(&world);
+    }
 }
 
 // --- bad moments
