@@ -122,3 +122,48 @@ pub const ATTACHMENT: usize = 16_000;
 pub const HTTP_BODY: usize = 16 * 1024 * 1024;
 /// RPC calls of one socket that may be unanswered at a time; more is a flood.
 pub const RPC_IN_FLIGHT: usize = 256;
+/// Characters of a socket's id: more than the generator's 64 bits, so that the sockets of no two incarnations meet.
+pub const CONN_ID: usize = 12;
+/// Characters of a label for clients that bring none.
+pub const CONN_LABEL: usize = 21;
+/// Attempts at an object whose error says that a retry may help.
+pub const ROUTE_ATTEMPTS: u32 = 3;
+/// Bytes of a close reason: a control frame holds 125, two of them are the code (RFC 6455 §5.5).
+pub const CLOSE_REASON: usize = 123;
+
+/// Bytes of a request that Workers AI and the gateway take.
+pub const WORKERS_AI_BODY: usize = 25 * 1024 * 1024;
+/// Bytes of the request from which an error without a body means that it was too long, where the server says it so.
+pub const MUTE_OVERFLOW: usize = 1_000_000;
+/// Characters at the head of a message that are searched for phrases. Behind them, servers quote the prompt.
+pub const ERROR_SEARCHED: usize = 300;
+/// Shortest secret worth hiding; hiding shorter values would eat the text.
+pub const SECRET: usize = 8;
+/// Bytes of an answer that is no stream: its text, escaped, and what is around it.
+pub const WHOLE_ANSWER: usize = 2 * STEP_TEXT;
+/// Bytes kept of the front of a body, to say what it was if it was no answer.
+pub const ERROR_FRONT: usize = 1_024;
+/// Bytes of a text file put into the prompt; more would be a prompt of its own.
+pub const TEXT_FILE: usize = 256 * 1024;
+
+/// Schemas applied to one value, through references and `allOf`, `anyOf`, `oneOf` (`turns-and-tools.md` §6.4).
+pub const SCHEMA_HOPS: usize = 32;
+/// Calls on the stack. Deeper than any input that passed the parser needs, shallow enough for a wasm stack.
+pub const SCHEMA_FRAMES: usize = 256;
+/// Schemas applied to one input in all. Alternatives that contain each other would otherwise take exponential time.
+pub const SCHEMA_WORK: usize = 2_000_000;
+/// Faults told at once. A model that made more has misread the schema as a whole.
+pub const SCHEMA_FAULTS: usize = 5;
+/// Characters of a value or name repeated in a message.
+pub const SCHEMA_SHOWN: usize = 60;
+/// Names listed in a message.
+pub const SCHEMA_LISTED: usize = 20;
+
+/// Milliseconds before the second attempt at an object, at most; doubled for each further one (wire §1.3).
+pub const ROUTE_DELAY_MS: u32 = 100;
+/// Milliseconds before any attempt at an object, at most (wire §1.3).
+pub const ROUTE_DELAY_MOST_MS: u32 = 800;
+/// Bytes of a call id of a provider that are kept; a longer one is replaced.
+pub const CALL_ID: usize = 128;
+/// Bytes of an oversized frame that are searched for its id. Clients write it first.
+pub const ID_SEARCH: usize = 4_096;

@@ -27,11 +27,6 @@ use crate::{
     },
 };
 
-/// Characters of a socket's id: more than the generator's 64 bits, so that the sockets of no two incarnations meet.
-const CONN_ID: usize = 12;
-/// Characters of a label for clients that bring none.
-const LABEL: usize = 21;
-
 /// What a class made by [`durable_agent!`](crate::durable_agent) holds: one object with its conversation.
 pub struct Host<A: Agent> {
     runtime: Rc<Runtime<A, ObjectPlatform>>,
@@ -130,10 +125,10 @@ impl<A: Agent> Host<A> {
     }
 
     fn accept(&self, socket: JsSocket, request: HttpRequest) -> Result<()> {
-        let id: ConnId = self.random(CONN_ID).into();
+        let id: ConnId = self.random(crate::limits::CONN_ID).into();
         let label = match query_param(&request.url, "_pk").filter(|pk| !pk.is_empty()) {
             Some(pk) => label(&pk).to_owned(),
-            None => self.random(LABEL),
+            None => self.random(crate::limits::CONN_LABEL),
         };
         let (meta, tags) = self.runtime.admit(&ConnRequest { id: id.clone(), label, request })?;
         self.sockets().accept(socket, &id, meta.clone(), &tags)?;

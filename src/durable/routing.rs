@@ -15,8 +15,6 @@ use crate::runtime::router::{Routed, is_name, route_path};
 /// Headers that the SDK trusts between its own workers. From outside they are lies: one injects constructor properties, one skips
 /// the gate of a parent (wire §1.3).
 const INTERNAL_HEADERS: [&str; 2] = ["x-agents-lifecycle-props", "x-cf-agents-subagent-url"];
-/// Attempts at an object whose error says that a retry may help.
-const ATTEMPTS: u32 = 3;
 
 /// The object a request is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,10 +167,10 @@ async fn forward(request: &Request, env: &Env, target: &Target) -> Result<Respon
     // A stub that failed may stay broken: each attempt makes its own.
     let stub = || env.durable_object(&target.class_name)?.id_from_name(&target.name)?.get_stub();
     let request = cleaned(request)?;
-    for attempt in 1..ATTEMPTS {
+    for attempt in 1..crate::limits::ROUTE_ATTEMPTS {
         match stub()?.fetch_with_request(request.clone()?).await {
             Err(e) if may_retry(&e) => {
-                let most = f64::from((100 * 2_u32.pow(attempt - 1)).min(800));
+                let most = f64::from((crate::limits::ROUTE_DELAY_MS * 2_u32.pow(attempt - 1)).min(crate::limits::ROUTE_DELAY_MOST_MS));
                 Sleep::new((Math::random() * most) as u32).await;
             }
             settled => return settled,

@@ -19,8 +19,6 @@ use crate::{
     limits,
 };
 
-/// Bytes of a close reason: a control frame holds 125, two of them are the code (RFC 6455 §5.5).
-const REASON: usize = 123;
 const OPEN: u16 = 1;
 
 /// What is attached to a socket. Short names: it is written at every connect.
@@ -94,7 +92,7 @@ impl Sockets {
     }
 
     pub(super) fn close(&self, id: &ConnId, code: u16, reason: &str) {
-        self.with(|live| live.get(id).map(|entry| entry.socket.close_with(code, cut(reason, REASON))));
+        self.with(|live| live.get(id).map(|entry| entry.socket.close_with(code, cut(reason, crate::limits::CLOSE_REASON))));
     }
 
     /// Drops a socket that is gone.
@@ -135,14 +133,14 @@ pub(super) fn refuse(socket: &JsSocket, frame: Option<&str>, code: u16, reason: 
     if let Some(frame) = frame {
         socket.send(&JsValue::from_str(frame)).map_err(platform)?;
     }
-    socket.close_with(code, cut(reason, REASON)).map_err(platform)
+    socket.close_with(code, cut(reason, crate::limits::CLOSE_REASON)).map_err(platform)
 }
 
 /// Answers a peer's close (wire §1.10): the same code, but for those that no frame may carry.
 pub(super) fn answer_close(socket: &JsSocket, code: u16, reason: &str) {
     let _ = match code {
         1004..=1006 | 1015 => socket.close(),
-        _ => socket.close_with(code, cut(reason, REASON)).or_else(|_| socket.close()),
+        _ => socket.close_with(code, cut(reason, crate::limits::CLOSE_REASON)).or_else(|_| socket.close()),
     };
 }
 

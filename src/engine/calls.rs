@@ -156,7 +156,7 @@ impl Engine {
             return Ok(entry.id.clone());
         }
         let usable = !id.is_empty()
-            && id.len() <= 128
+            && id.len() <= limits::CALL_ID
             && !running.calls.iter().any(|c| &*c.id == id)
             && running.reply.call(id).is_none()
             && !calls::is_known(cx.db, id)?;

@@ -8,28 +8,15 @@ use std::io;
 
 use serde_json::{Map, Number, Value};
 
-use crate::limits::{SCHEMA_DEPTH, TOOL_SCHEMA};
-
-/// Schemas applied to one value, through references and `allOf`, `anyOf`, `oneOf` (`turns-and-tools.md` §6.4).
-const HOPS: usize = 32;
-/// Calls on the stack. Deeper than any input that passed the parser needs, shallow enough for a wasm stack.
-const FRAMES: usize = 256;
-/// Schemas applied to one input in all. Alternatives that contain each other would otherwise take exponential time.
-const WORK: usize = 2_000_000;
-/// Faults told at once. A model that made more has misread the schema as a whole.
-const FAULTS: usize = 5;
-/// Characters of a value or name repeated in a message.
-const SHOWN: usize = 60;
-/// Names listed in a message.
-const LISTED: usize = 20;
+use crate::limits::{SCHEMA_DEPTH, SCHEMA_FAULTS, SCHEMA_FRAMES, SCHEMA_HOPS, SCHEMA_LISTED, SCHEMA_SHOWN, SCHEMA_WORK, TOOL_SCHEMA};
 
 /// Checks `input`.
 ///
 /// # Errors
 /// What does not fit, each with the place as a JSON pointer: `/city: missing; /n: expected integer, got string "x"`.
 pub fn validate(schema: &Value, input: &Value) -> Result<(), String> {
-    let mut check = Check { root: schema, work: WORK, exhausted: false };
-    let mut faults = Faults { list: Vec::new(), most: FAULTS };
+    let mut check = Check { root: schema, work: SCHEMA_WORK, exhausted: false };
+    let mut faults = Faults { list: Vec::new(), most: SCHEMA_FAULTS };
     check.value(schema, input, &mut String::new(), Depth::default(), &mut faults);
     if check.exhausted {
         return Err("the input is too large or too deep for its schema; send less at once".into());
@@ -163,7 +150,7 @@ fn children<'a>(keyword: &str, value: &'a Value) -> Vec<&'a Value> {
 
 fn check_reference(root: &Value, reference: &Value) -> Result<(), String> {
     let mut reference = reference;
-    for _ in 0..HOPS {
+    for _ in 0..SCHEMA_HOPS {
         let Some(text) = reference.as_str() else { return Err(format!("`$ref` must be a string, got {}", show(reference))) };
         let Some(target) = resolve(root, text) else {
             return Err(format!(
@@ -176,7 +163,7 @@ fn check_reference(root: &Value, reference: &Value) -> Result<(), String> {
             None => return Ok(()),
         }
     }
-    Err(format!("`$ref` {} leads through more than {HOPS} references", show(reference)))
+    Err(format!("`$ref` {} leads through more than {SCHEMA_HOPS} references", show(reference)))
 }
 
 fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
@@ -199,7 +186,7 @@ struct Faults {
 impl Faults {
     fn add(&mut self, path: &str, fault: impl FnOnce() -> String) {
         if !self.full() {
-            let place = if path.is_empty() { "input".to_owned() } else { cut(path, 4 * SHOWN) };
+            let place = if path.is_empty() { "input".to_owned() } else { cut(path, 4 * SCHEMA_SHOWN) };
             self.list.push(format!("{place}: {}", fault()));
         }
     }
@@ -235,7 +222,7 @@ struct Check<'a> {
 impl<'a> Check<'a> {
     fn value(&mut self, schema: &'a Value, input: &Value, path: &mut String, depth: Depth, faults: &mut Faults) {
         self.work = self.work.saturating_sub(1);
-        if self.work == 0 || depth.frames > FRAMES || depth.hops > HOPS {
+        if self.work == 0 || depth.frames > SCHEMA_FRAMES || depth.hops > SCHEMA_HOPS {
             self.exhausted = true;
         }
         if self.exhausted || faults.full() {
@@ -257,7 +244,8 @@ impl<'a> Check<'a> {
         {
             // What follows would only repeat it.
             return faults.add(path, || {
-                let expected: Vec<String> = names(kind).map(|name| cut(&name.to_ascii_lowercase(), SHOWN)).take(LISTED).collect();
+                let expected: Vec<String> =
+                    names(kind).map(|name| cut(&name.to_ascii_lowercase(), SCHEMA_SHOWN)).take(SCHEMA_LISTED).collect();
                 format!("expected {}, got {}", expected.join(" or "), describe(input))
             });
         }
@@ -300,7 +288,9 @@ impl<'a> Check<'a> {
                 (Some(schema), _) => within(path, name, |path| self.value(schema, value, path, depth.inside(), faults)),
                 (None, Some(Value::Bool(false))) => within(path, name, |path| {
                     faults.add(path, || match properties.filter(|known| !known.is_empty()) {
-                        Some(known) => format!("unknown property; known: {}", listed(known.keys().map(|name| cut(name, SHOWN)))),
+                        Some(known) => {
+                            format!("unknown property; known: {}", listed(known.keys().map(|name| cut(name, SCHEMA_SHOWN))))
+                        }
                         None => "unknown property; none is expected".into(),
                     });
                 }),
@@ -340,7 +330,7 @@ impl<'a> Check<'a> {
                 let mut own = Faults { list: Vec::new(), most: 1 };
                 self.value(schema, input, path, depth.beside(), &mut own);
                 match own.list.pop() {
-                    Some(reason) => reasons.push(format!("{}: {}", index + 1, cut(&reason, 4 * SHOWN))),
+                    Some(reason) => reasons.push(format!("{}: {}", index + 1, cut(&reason, 4 * SCHEMA_SHOWN))),
                     None => fitting.push(index + 1),
                 }
                 if self.exhausted || (!exclusive && !fitting.is_empty()) {
@@ -349,7 +339,7 @@ impl<'a> Check<'a> {
             }
             match fitting.as_slice() {
                 [] if !alternatives.is_empty() => {
-                    reasons.truncate(FAULTS);
+                    reasons.truncate(SCHEMA_FAULTS);
                     faults.add(path, || format!("none of {} alternatives fits ({})", alternatives.len(), reasons.join(" | ")));
                 }
                 [first, second, ..] => {
@@ -365,7 +355,7 @@ impl<'a> Check<'a> {
 fn within(path: &mut String, name: &str, check: impl FnOnce(&mut String)) {
     let parent = path.len();
     path.push('/');
-    path.push_str(&cut(name, SHOWN).replace('~', "~0").replace('/', "~1"));
+    path.push_str(&cut(name, SCHEMA_SHOWN).replace('~', "~0").replace('/', "~1"));
     check(path);
     path.truncate(parent);
 }
@@ -437,8 +427,8 @@ fn one_of(values: impl ExactSizeIterator<Item = String>) -> String {
 }
 
 fn listed(values: impl ExactSizeIterator<Item = String>) -> String {
-    let more = values.len() > LISTED;
-    let mut text = values.take(LISTED).collect::<Vec<_>>().join(", ");
+    let more = values.len() > SCHEMA_LISTED;
+    let mut text = values.take(SCHEMA_LISTED).collect::<Vec<_>>().join(", ");
     if more {
         text.push_str(", …");
     }
@@ -457,7 +447,7 @@ fn describe(input: &Value) -> String {
 }
 
 fn quoted(text: &str) -> String {
-    show(&Value::from(cut(text, SHOWN)))
+    show(&Value::from(cut(text, SCHEMA_SHOWN)))
 }
 
 /// The beginning of a value as JSON. However large it is, only that much is written.
@@ -466,7 +456,7 @@ fn show(value: &Value) -> String {
     impl io::Write for Beginning {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             // Enough for one character more than is shown, of four bytes each.
-            let room = (4 * SHOWN + 4).saturating_sub(self.0.len());
+            let room = (4 * SCHEMA_SHOWN + 4).saturating_sub(self.0.len());
             self.0.extend(bytes.iter().take(room));
             Ok(room.min(bytes.len()))
         }
@@ -478,7 +468,7 @@ fn show(value: &Value) -> String {
     let mut beginning = Beginning(Vec::new());
     // Fails when the room is used up, which is the point.
     let _ = serde_json::to_writer(&mut beginning, value);
-    cut(&String::from_utf8_lossy(&beginning.0), SHOWN)
+    cut(&String::from_utf8_lossy(&beginning.0), SCHEMA_SHOWN)
 }
 
 fn cut(text: &str, characters: usize) -> String {
@@ -621,7 +611,7 @@ mod tests {
         }
         let text = fault(&schema, &Value::Object(input));
         assert!(text.len() < crate::limits::TOOL_ERROR, "{}", text.len());
-        assert_eq!(text.matches("; /").count(), FAULTS - 1, "{text}");
+        assert_eq!(text.matches("; /").count(), SCHEMA_FAULTS - 1, "{text}");
     }
 
     #[test]

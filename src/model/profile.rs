@@ -223,9 +223,6 @@ const ZAI_CODES: &[(&str, ModelErrorClass)] =
 const MINIMAX_CODES: &[(&str, ModelErrorClass)] =
     &[("1000", Transient), ("1001", Transient), ("1002", RateLimit), ("1004", AuthError), ("1008", Quota), ("1039", RateLimit)];
 
-/// Bytes of a request that Workers AI and the gateway take.
-const WORKERS_AI_CAP: usize = 25 * 1024 * 1024;
-
 const PLAIN: Profile = Profile {
     id: "openai-compatible",
     aliases: &[],
@@ -475,7 +472,7 @@ const WORKERS_AI: Profile = Profile {
     null_content: false,
     image_urls: false,
     codes: WORKERS_AI_CODES,
-    request_cap: WORKERS_AI_CAP,
+    request_cap: crate::limits::WORKERS_AI_BODY,
     ..PLAIN
 };
 

@@ -214,7 +214,7 @@ pub fn decode(text: &str) -> ClientFrame {
 
 /// The request id of a chat frame that is too large to be read whole. Clients write it first, so the beginning is enough.
 pub fn chat_id_of_prefix(text: &str) -> Option<RequestId> {
-    let mut end = text.len().min(4096);
+    let mut end = text.len().min(limits::ID_SEARCH);
     while !text.is_char_boundary(end) {
         end -= 1;
     }

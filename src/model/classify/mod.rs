@@ -17,13 +17,6 @@ use said::Said;
 
 pub use overflow::smaller_cap;
 
-/// Bytes of the request from which an error without a body means that it was too long, where the server says it so.
-const MUTE_OVERFLOW_BYTES: usize = 1_000_000;
-/// Characters at the head of a message that are searched for phrases. Behind them, servers quote the prompt.
-const SEARCHED: usize = 300;
-/// Shortest secret worth hiding; hiding shorter values would eat the text.
-const SECRET: usize = 8;
-
 /// Whose failures these are.
 #[derive(Clone, Debug)]
 pub struct Origin {
@@ -40,7 +33,8 @@ impl Origin {
             Route::Http(endpoint) => endpoint.api_key.as_ref(),
             Route::AiBinding(_) | Route::Demo => None,
         };
-        let secrets = headers.iter().map(|(_, value)| value).chain(key).filter(|s| s.len() >= SECRET).cloned().collect();
+        let secrets =
+            headers.iter().map(|(_, value)| value).chain(key).filter(|s| s.len() >= crate::limits::SECRET).cloned().collect();
         Self { profile: route.profile(), binding: matches!(route, Route::AiBinding(_)), secrets, request_bytes: 0 }
     }
 
@@ -195,7 +189,7 @@ fn message_of(status: Option<u16>, said: &Said) -> String {
 
 /// What phrases are searched in: the head of the message, then code and type; lower case, plain apostrophes, plain numbers.
 fn haystack(said: &Said) -> String {
-    let mut text: String = said.message.chars().take(SEARCHED).collect();
+    let mut text: String = said.message.chars().take(crate::limits::ERROR_SEARCHED).collect();
     for part in [&said.code, &said.kind].into_iter().flatten() {
         text.push(' ');
         text.push_str(part);
@@ -217,7 +211,7 @@ fn class_of(origin: &Origin, status: Option<u16>, said: &Said, text: &str) -> (M
             return (ModelErrorClass::Overflow(kind), numbers.with(said));
         }
         let mute = origin.profile.mute_overflow && said.message.trim().is_empty() && matches!(status, Some(400 | 413));
-        if mute && origin.request_bytes >= MUTE_OVERFLOW_BYTES {
+        if mute && origin.request_bytes >= crate::limits::MUTE_OVERFLOW {
             return (ModelErrorClass::Overflow(OverflowKind::Input), Numbers::default());
         }
     }
@@ -378,8 +372,8 @@ fn hide_keys(text: &str) -> String {
             Some(at) if at + 1 < word.len() => word.split_at(at + 1),
             _ => ("", word),
         };
-        let known = BEGINNINGS.iter().any(|b| key.starts_with(b)) && key.len() >= SECRET + 4;
-        if known || (bearer && word.len() >= SECRET) {
+        let known = BEGINNINGS.iter().any(|b| key.starts_with(b)) && key.len() >= crate::limits::SECRET + 4;
+        if known || (bearer && word.len() >= crate::limits::SECRET) {
             clean.push_str(front);
             clean.push_str("[key]");
         } else {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, value::RawValue};
 
 use super::{encode::left_out, step::Step};
 use crate::{
-    limits::{ERROR_BODY, SSE_EVENT, STEP_MS, STEP_TEXT},
+    limits::{ERROR_BODY, ERROR_FRONT, SSE_EVENT, STEP_MS, WHOLE_ANSWER},
     model::{
         Finish, ModelError, ModelErrorClass, ModelEvent, ModelRequest, Usage,
         classify::{self, Origin},
@@ -16,11 +16,6 @@ use crate::{
         workers_ai,
     },
 };
-
-/// Bytes of an answer that is no stream: its text, escaped, and what is around it.
-const WHOLE_BODY: usize = 2 * STEP_TEXT;
-/// Bytes kept of the front of a body, to say what it was if it was no answer.
-const FRONT: usize = 1_024;
 
 /// The decoder of one answer.
 pub(super) struct ChatDecoder {
@@ -86,14 +81,14 @@ impl Decoder for ChatDecoder {
             Body::Undecided => Flow::More,
             Body::Refusal(body) => keep(body, bytes, ERROR_BODY),
             Body::Whole(body) => {
-                if keep(body, bytes, WHOLE_BODY) == Flow::Done {
+                if keep(body, bytes, WHOLE_ANSWER) == Flow::Done {
                     self.reader.step.fail(too_large());
                     return Flow::Done;
                 }
                 Flow::More
             }
             Body::Events { sse, front } => {
-                keep(front, bytes, FRONT);
+                keep(front, bytes, ERROR_FRONT);
                 let reader = &mut self.reader;
                 match sse.push(bytes, &mut |event| reader.event(event, out)) {
                     Ok(flow) => flow,

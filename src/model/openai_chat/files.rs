@@ -3,9 +3,6 @@
 use super::json::Json;
 use crate::model::profile::Profile;
 
-/// Bytes of a text file put into the prompt; more would be a prompt of its own.
-const TEXT_FILE: usize = 256 * 1024;
-
 /// A user part that is no plain text, or the text it is replaced by.
 pub(super) enum FilePart<'a> {
     /// `image_url`.
@@ -95,11 +92,11 @@ impl<'a> Data<'a> {
 
     /// Its bytes as text, if they are one of a sensible length.
     fn text(&self) -> Option<String> {
-        if self.payload.len() > TEXT_FILE * 4 {
+        if self.payload.len() > crate::limits::TEXT_FILE * 4 {
             return None;
         }
         let bytes = if self.base64 { base64(self.payload)? } else { percent(self.payload) };
-        String::from_utf8(bytes).ok().filter(|text| text.len() <= TEXT_FILE && !text.contains('\0'))
+        String::from_utf8(bytes).ok().filter(|text| text.len() <= crate::limits::TEXT_FILE && !text.contains('\0'))
     }
 }
 
