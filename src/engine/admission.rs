@@ -44,6 +44,24 @@ struct Admit {
     chain: u32,
 }
 
+impl Admit {
+    /// A turn that the application asks for: under an id of ours, giving way to nobody.
+    fn of_application(cx: &mut Cx<'_>, kind: Kind, anchor: Option<MessageId>, body: Option<String>, chain: u32) -> Self {
+        Self {
+            request_id: cx.rng.text(16).into(),
+            kind,
+            trigger: "programmatic",
+            anchor,
+            body,
+            metadata: None,
+            origin_ids: None,
+            yields: false,
+            not_before: None,
+            chain,
+        }
+    }
+}
+
 impl Engine {
     /// A chat request of a client.
     pub(super) fn chat_request(
@@ -103,16 +121,13 @@ impl Engine {
         for (message, reason) in &plan.ignored {
             cx.emit(Event::new("chat:message:ignored").with("messageId", message.as_str()).with("reason", *reason));
         }
-        let origin_ids = (!plan.origin_ids.is_empty()).then(|| wire::string_array(&plan.origin_ids));
-        if let Some(ids) = origin_ids.as_ref().filter(|ids| ids.len() > limits::TURN_IDS) {
-            let reason = format!(
-                "the ids of the messages have {} bytes, limit {} (limits::TURN_IDS): send fewer at once",
-                ids.len(),
-                limits::TURN_IDS
-            );
-            self.refuse(cx, conn, id, reason);
-            return Ok(());
-        }
+        let origin_ids = match origin(&plan.origin_ids) {
+            Ok(ids) => ids,
+            Err(error) => {
+                self.refuse(cx, conn, id, error.to_string());
+                return Ok(());
+            }
+        };
         // The first message of an idle object overlaps nothing, and neither does a regeneration (`turns-and-tools.md` §5.1).
         let overlaps = !body.regenerate && (self.running.is_some() || !self.queue.is_empty());
         let strategy = if overlaps { self.config.message_concurrency } else { MessageConcurrency::Queue };
@@ -201,27 +216,18 @@ impl Engine {
         if let Some(known) = messages::heads(cx.db, &ids)?.ids().next() {
             return Ok(Err(Error::input(format!("a message with the id {known} is stored already: use add_messages to change it"))));
         }
-        let origin: Vec<&str> = messages.iter().rev().take_while(|m| m.role == Role::User).map(|m| m.id.as_str()).collect();
-        let origin: Vec<&str> = origin.into_iter().rev().collect();
-        let origin_ids = (!origin.is_empty()).then(|| wire::string_array(&origin));
-        if let Some(ids) = origin_ids.as_ref().filter(|ids| ids.len() > limits::TURN_IDS) {
-            let text = format!("the ids of the messages have {} bytes, limit {} (limits::TURN_IDS)", ids.len(), limits::TURN_IDS);
-            return Ok(Err(Error::limit(text)));
-        }
+        let trailing = messages.iter().rev().take_while(|m| m.role == Role::User).count();
+        let origin_ids = match origin(ids.get(ids.len() - trailing..).unwrap_or_default()) {
+            Ok(ids) => ids,
+            Err(refused) => return Ok(Err(refused)),
+        };
         self.append(cx, messages.iter().map(Taken::whole).collect())?;
         self.tell_transcript(cx)?;
         let (kind, anchor) = self.end_of_path(cx)?;
         let admit = Admit {
-            request_id: cx.rng.text(16).into(),
-            kind,
-            trigger: "programmatic",
-            anchor,
-            body: self.last_body.clone(),
             metadata: metadata.map(|m| m.to_string()),
             origin_ids,
-            yields: false,
-            not_before: None,
-            chain,
+            ..Admit::of_application(cx, kind, anchor, self.last_body.clone(), chain)
         };
         let turn = self.admit(cx, admit)?;
         self.wait_for(turn, reply);
@@ -244,18 +250,8 @@ impl Engine {
             self.skip(cx, reply);
             return Ok(Ok(()));
         }
-        let admit = Admit {
-            request_id: cx.rng.text(16).into(),
-            kind,
-            trigger: "programmatic",
-            anchor,
-            body: body.map(|b| b.to_string()).or_else(|| self.last_body.clone()),
-            metadata: None,
-            origin_ids: None,
-            yields: false,
-            not_before: None,
-            chain,
-        };
+        let body = body.map(|b| b.to_string()).or_else(|| self.last_body.clone());
+        let admit = Admit::of_application(cx, kind, anchor, body, chain);
         let turn = self.admit(cx, admit)?;
         self.wait_for(turn, reply);
         Ok(Ok(()))
@@ -431,6 +427,19 @@ impl Engine {
         }
         self.abort(cx)
     }
+}
+
+/// The ids of the messages a request ends with, as its turn and its last frames carry them.
+fn origin<S: AsRef<str>>(ids: &[S]) -> Result<Option<String>> {
+    let list = wire::string_array(ids);
+    if list.len() > limits::TURN_IDS {
+        return Err(Error::limit(format!(
+            "the ids of the messages have {} bytes, limit {} (limits::TURN_IDS): send fewer at once",
+            list.len(),
+            limits::TURN_IDS
+        )));
+    }
+    Ok((!ids.is_empty()).then_some(list))
 }
 
 /// Whether one more turn may be started by a response hook that a response hook led to.

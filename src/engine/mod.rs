@@ -83,8 +83,6 @@ pub struct Engine {
     /// What the open attempt of an earlier incarnation left: its turn and its log.
     dead: Option<(Turn, String)>,
     owed_at_boot: Vec<Owed>,
-    /// Job reports that came too late, for the log.
-    stale: u64,
 }
 
 impl Engine {
@@ -127,7 +125,6 @@ impl Engine {
             last_body: meta::get(db, meta::LAST_BODY)?,
             dead,
             owed_at_boot,
-            stale: 0,
         })
     }
 
@@ -166,8 +163,8 @@ impl Engine {
                 if self.running.as_ref().is_some_and(|running| running.fence == fence) {
                     self.job(cx, event)?;
                 } else {
-                    // A late report of work that was stopped or replaced. Fenced off, counted, harmless.
-                    self.stale += 1;
+                    // A late report of work that was stopped or replaced. Fenced off and harmless.
+                    cx.emit(Event::new("job:stale").quiet().with("turn", fence.turn.as_str()).with("attempt", fence.attempt));
                 }
             }
             Input::Rpc(conn, reply) => self.rpc_reply(cx, &conn, reply),

@@ -378,6 +378,14 @@ impl Writer {
 /// Appends `text` as a JSON string.
 pub(crate) fn quote(out: &mut String, text: &str) {
     out.push('"');
+    escape(out, text);
+    out.push('"');
+}
+
+/// Appends `text` as it stands between the quotes of a JSON string. Called from everywhere: it stays a call, for the size of the
+/// worker.
+#[inline(never)]
+pub(crate) fn escape(out: &mut String, text: &str) {
     let mut plain = 0;
     for (i, byte) in text.bytes().enumerate() {
         let escape = match byte {
@@ -399,7 +407,6 @@ pub(crate) fn quote(out: &mut String, text: &str) {
         plain = i + 1;
     }
     out.push_str(text.get(plain..).unwrap_or_default());
-    out.push('"');
 }
 
 #[cfg(test)]

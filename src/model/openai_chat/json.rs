@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::wire::chunk::escape;
+
 /// A JSON text under construction. Its methods are called from everywhere: they stay calls, for the size of the worker.
 #[derive(Debug, Default)]
 pub(crate) struct Json {
@@ -40,7 +42,7 @@ impl Json {
     pub fn string(&mut self, text: &str) {
         self.separate();
         self.text.push('"');
-        self.escaped(text);
+        escape(&mut self.text, text);
         self.text.push('"');
     }
 
@@ -48,7 +50,7 @@ impl Json {
     pub fn strings<'a>(&mut self, pieces: impl Iterator<Item = &'a str>) {
         self.separate();
         self.text.push('"');
-        pieces.for_each(|piece| self.escaped(piece));
+        pieces.for_each(|piece| escape(&mut self.text, piece));
         self.text.push('"');
     }
 
@@ -85,35 +87,6 @@ impl Json {
         if std::mem::replace(&mut self.comma, true) {
             self.text.push(',');
         }
-    }
-
-    #[inline(never)]
-    fn escaped(&mut self, text: &str) {
-        let mut copied = 0;
-        for (at, byte) in text.bytes().enumerate() {
-            let short = match byte {
-                b'"' => "\\\"",
-                b'\\' => "\\\\",
-                b'\n' => "\\n",
-                b'\r' => "\\r",
-                b'\t' => "\\t",
-                0..0x20 => "",
-                _ => continue,
-            };
-            // Escaped bytes are ASCII, so both ends lie between characters.
-            self.text.push_str(text.get(copied..at).unwrap_or_default());
-            if short.is_empty() {
-                const HEX: &[u8; 16] = b"0123456789abcdef";
-                let digit = |n: u8| HEX.get(usize::from(n & 15)).copied().unwrap_or(b'0') as char;
-                self.text.push_str("\\u00");
-                self.text.push(digit(byte >> 4));
-                self.text.push(digit(byte));
-            } else {
-                self.text.push_str(short);
-            }
-            copied = at + 1;
-        }
-        self.text.push_str(text.get(copied..).unwrap_or_default());
     }
 }
 
