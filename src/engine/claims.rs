@@ -7,7 +7,7 @@ use super::{
     Engine, client_tools,
     events::Event,
     input::{Answer, Decision, ReplyTo},
-    outcome::{CallInfo, ClientToolSettled, Cx, Effect},
+    outcome::{ToolCall, ClientToolSettled, Cx, Effect},
 };
 use crate::{
     error::{Error, Result},
@@ -215,7 +215,9 @@ impl Engine {
             // The probe that follows on the same socket must not be told that nothing is going on (O7).
             self.promise(cx, conn);
         }
-        let info = CallInfo {
+        let turn = self.running.as_ref().map(|r| &r.turn).or(self.parked.as_ref().map(|parked| &parked.turn));
+        let info = ToolCall {
+            request_id: turn.map_or_else(|| "".into(), |turn| turn.request_id.clone()),
             call_id: call.call.clone(),
             input: self.input_of(cx, &call)?,
             tool_name: call.name,
