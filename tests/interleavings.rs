@@ -139,8 +139,12 @@ fn result_frame(call: &str, dice: &mut Dice) -> Value {
     let more = dice.below(4) > 0;
     match dice.below(5) {
         0 => json!({ "type": "cf_agent_tool_approval", "toolCallId": call, "approved": dice.below(2) == 0, "autoContinue": more }),
-        1 => json!({ "type": "cf_agent_tool_result", "toolCallId": call, "toolName": "", "state": "output-error", "errorText": "e", "autoContinue": more }),
-        _ => json!({ "type": "cf_agent_tool_result", "toolCallId": call, "toolName": "x", "output": dice.below(3), "autoContinue": more, "ack": true }),
+        1 => {
+            json!({ "type": "cf_agent_tool_result", "toolCallId": call, "toolName": "", "state": "output-error", "errorText": "e", "autoContinue": more })
+        }
+        _ => {
+            json!({ "type": "cf_agent_tool_result", "toolCallId": call, "toolName": "x", "output": dice.below(3), "autoContinue": more, "ack": true })
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     Engine, client_tools,
     events::Event,
     input::{Answer, Decision, ReplyTo},
-    outcome::{ToolCall, ClientToolSettled, Cx, Effect},
+    outcome::{ClientToolSettled, Cx, Effect, ToolCall},
 };
 use crate::{
     error::{Error, Result},
@@ -400,12 +400,7 @@ impl Engine {
         ack: bool,
     ) -> Result<()> {
         self.acknowledge(cx, conn, call, verdict, ack);
-        cx.emit(
-            Event::new(event)
-                .with("callId", call.as_str())
-                .with("verdict", verdict.as_str())
-                .with("by", format!("ws:{conn}")),
-        );
+        cx.emit(Event::new(event).with("callId", call.as_str()).with("verdict", verdict.as_str()).with("by", format!("ws:{conn}")));
         if verdict != Verdict::Unknown {
             self.show_stored(cx, conn, call)?;
         }

@@ -96,15 +96,14 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     /// Asks the agent how a turn is to run.
     pub(super) fn prepare(self: &Rc<Self>, fence: Fence, turn: Turn) {
         let turn = Rc::new(turn);
-        *self.active.borrow_mut() =
-            Some(ActiveTurn {
-                fence: fence.clone(),
-                turn: turn.clone(),
-                tools: Tools::new(),
-                cancel: Cancel::new(),
-                steps: Vec::new(),
-                plan: None,
-            });
+        *self.active.borrow_mut() = Some(ActiveTurn {
+            fence: fence.clone(),
+            turn: turn.clone(),
+            tools: Tools::new(),
+            cancel: Cancel::new(),
+            steps: Vec::new(),
+            plan: None,
+        });
         let this = self.clone();
         self.start(Box::pin(async move {
             let prepared = match this.planned(&fence, &turn).await {
@@ -269,7 +268,13 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     }
 
     /// The request of a step, as `before_step` wants it.
-    async fn planned_step(self: &Rc<Self>, fence: &Fence, turn: &Rc<Turn>, step: u32, mut request: ModelRequest) -> Result<ModelRequest> {
+    async fn planned_step(
+        self: &Rc<Self>,
+        fence: &Fence,
+        turn: &Rc<Turn>,
+        step: u32,
+        mut request: ModelRequest,
+    ) -> Result<ModelRequest> {
         let (known, previous) = {
             let active = self.active.borrow();
             let Some(active) = active.as_ref().filter(|a| a.fence == *fence) else { return Ok(request) };

@@ -127,10 +127,7 @@ impl Custom {
         self
     }
 
-    pub fn authorize<Fut: Future<Output = Decision> + 'static>(
-        mut self,
-        hook: impl Fn(Principal, ToolCall) -> Fut + 'static,
-    ) -> Self {
+    pub fn authorize<Fut: Future<Output = Decision> + 'static>(mut self, hook: impl Fn(Principal, ToolCall) -> Fut + 'static) -> Self {
         self.authorize = Some(Rc::new(move |(who, call)| hook(who, call).boxed_local()));
         self
     }

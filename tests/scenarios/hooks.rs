@@ -150,7 +150,8 @@ fn work(n: u32) -> Reply {
 fn hooks_run_in_order() {
     let agent = Hooked::new();
     let log = agent.clone();
-    let (world, status) = ask(agent, [text("First. ").call("work", json!({ "n": 1 })).call("work", json!({ "n": 13 })), text("Done.")]);
+    let (world, status) =
+        ask(agent, [text("First. ").call("work", json!({ "n": 1 })).call("work", json!({ "n": 13 })), text("Done.")]);
     assert_eq!(status, Status::Ready);
     assert_eq!(
         log.seen(),
@@ -214,10 +215,7 @@ fn a_hook_changes_one_step() {
                     active_tools: Some(vec!["other".into()]),
                     ..StepPlan::default()
                 },
-                _ => StepPlan {
-                    messages: Some(vec![Msg::User(vec![UserPart::Text("Only this.".into())])]),
-                    ..StepPlan::default()
-                },
+                _ => StepPlan { messages: Some(vec![Msg::User(vec![UserPart::Text("Only this.".into())])]), ..StepPlan::default() },
             })
         }),
         ..Hooked::new()
@@ -226,7 +224,10 @@ fn a_hook_changes_one_step() {
     let (world, _) = ask(agent, [work(1), work(2), text("Done.")]);
     let asked = world.provider_requests();
     let about = |n: usize| (asked[n].body["model"].as_str().unwrap().to_owned(), asked[n].tools().join(","));
-    assert_eq!([about(0), about(1), about(2)], [("scripted", "work,other"), ("second", "other"), ("scripted", "work,other")].map(|(m, t)| (m.to_owned(), t.to_owned())));
+    assert_eq!(
+        [about(0), about(1), about(2)],
+        [("scripted", "work,other"), ("second", "other"), ("scripted", "work,other")].map(|(m, t)| (m.to_owned(), t.to_owned()))
+    );
     assert_eq!(asked[0].body["tool_choice"]["function"]["name"], "work");
     assert_eq!(asked[1].body.get("tool_choice"), None, "forced in the first step only");
     assert_eq!(asked[1].messages()[0]["content"], "Be long.");
@@ -277,7 +278,8 @@ fn a_continuation_may_have_fewer_tools() {
 fn a_turn_may_end_with_a_tool() {
     for stops in [true, false] {
         let stop_after = if stops { vec!["work".to_owned()] } else { vec!["other".to_owned()] };
-        let agent = Hooked { turn: Rc::new(move |_| Ok(TurnPlan { stop_after: stop_after.clone(), ..TurnPlan::default() })), ..Hooked::new() };
+        let agent =
+            Hooked { turn: Rc::new(move |_| Ok(TurnPlan { stop_after: stop_after.clone(), ..TurnPlan::default() })), ..Hooked::new() };
         let replies = if stops { vec![work(1)] } else { vec![work(1), text("Done.")] };
         let (world, status) = ask(agent, replies);
         assert_eq!(status, Status::Ready);
@@ -353,7 +355,9 @@ fn errors_are_told_in_the_words_of_the_application() {
 #[test]
 fn the_application_may_judge_failures() {
     let failing = || http_error(400, json!({ "error": { "message": "odd" } }));
-    for (class, model_calls) in [(None, 1), (Some(ErrorClass::Transient), 3), (Some(ErrorClass::RateLimit), 3), (Some(ErrorClass::Fatal), 1)] {
+    for (class, model_calls) in
+        [(None, 1), (Some(ErrorClass::Transient), 3), (Some(ErrorClass::RateLimit), 3), (Some(ErrorClass::Fatal), 1)]
+    {
         let agent = Hooked { class, ..Hooked::new() };
         let (world, status) = ask(agent, [failing(), failing(), failing()]);
         assert_eq!(status, Status::Error("Sorry: odd".into()));
@@ -402,7 +406,8 @@ fn a_hook_that_fails_or_hangs_ends_what_it_should_and_nothing_else() {
 // T44, T42: an empty argument text is `{}`; results stand in the order of the calls
 #[test]
 fn hooks_leave_the_order_of_results_alone() {
-    let (world, _) = ask(Hooked::new(), [calls([("other", json!({})), ("work", json!({ "n": 1 })), ("other", json!({ "k": 2 }))]), text("Done.")]);
+    let (world, _) =
+        ask(Hooked::new(), [calls([("other", json!({})), ("work", json!({ "n": 1 })), ("other", json!({ "k": 2 }))]), text("Done.")]);
     let names: Vec<Value> = parts(&world, 1).iter().filter(|p| p["toolCallId"].is_string()).map(|p| p["type"].clone()).collect();
     assert_eq!(names, ["tool-other", "tool-work", "tool-other"]);
     assert_idle(&world);
