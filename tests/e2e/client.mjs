@@ -202,6 +202,27 @@ export class Socket {
     this.send({ type: "cf_agent_chat_clear" });
   }
 
+  /** Answers a call of a page's tool as the stock hook does; it leaves the tool's name empty. */
+  result(toolCallId, output, extra = {}) {
+    this.send({ type: "cf_agent_tool_result", toolCallId, toolName: "", output, autoContinue: true, ...extra });
+  }
+
+  /** Says that a page's tool failed; the stock hook does not want the model to go on then. */
+  toolError(toolCallId, errorText, extra = {}) {
+    const frame = { type: "cf_agent_tool_result", toolCallId, toolName: "", state: "output-error", errorText, autoContinue: false };
+    this.send({ ...frame, ...extra });
+  }
+
+  /** Allows or denies a call. */
+  decide(toolCallId, approved, extra = {}) {
+    this.send({ type: "cf_agent_tool_approval", toolCallId, approved, autoContinue: true, ...extra });
+  }
+
+  /** What the server says became of an answer that asked for it (`ack: true`). */
+  verdict(toolCallId, options) {
+    return this.frame((frame) => frame.type === "cf_agent_tool_result_ack" && frame.toolCallId === toolCallId, options);
+  }
+
   /** Calls a method and waits for its (first final) reply. */
   async call(method, args = [], id = randomUUID()) {
     this.send({ args, id, method, type: "rpc" });
@@ -274,6 +295,17 @@ export const hasChunk = (id, type, also = () => true) => (frame) => {
 const ANSWERS = ["cf_agent_stream_resuming", "cf_agent_stream_pending", "cf_agent_stream_resume_none"];
 export const isAnswer = (frame) => ANSWERS.includes(frame.type);
 export const answers = (probeId) => (frame) => isAnswer(frame) && (probeId === null ? frame.probeId === undefined : frame.probeId === probeId);
+
+/** The stored message that a frame brings up to date, if its part of this call is in one of these states. */
+export const isUpdate = (toolCallId, ...states) => (frame) =>
+  frame.type === "cf_agent_message_updated" &&
+  frame.message.parts.some((part) => part.toolCallId === toolCallId && states.includes(part.state));
+
+/** The end of a continuation. */
+export const isContinued = (frame) => isResponse(frame) && frame.continuation === true && frame.done === true;
+
+/** Tool parts of a message. */
+export const toolParts = (message) => message.parts.filter((part) => part.toolCallId !== undefined);
 
 /** All text of the `text-delta` chunks. */
 export const textOfChunks = (chunks) => chunks.map((chunk) => (chunk.type === "text-delta" ? chunk.delta : "")).join("");

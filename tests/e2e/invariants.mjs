@@ -32,7 +32,11 @@ export function segmentsOf(log) {
   const segments = [];
   const current = new Map();
   const reasons = new Map();
+  const posted = new Set();
+  // A live frame to someone who did not ask answers nothing: an ACK that crossed it on the way is still owed its replay.
+  const first = (frame) => (frame.replay || posted.has(frame.id) ? 1 : 0);
   log.forEach((entry, at) => {
+    if (postedId(entry.out) !== undefined) posted.add(entry.out.id);
     const reopened = postedId(entry.out) ?? (entry.out?.type === "cf_agent_stream_resume_ack" ? entry.out.id : undefined);
     if (reopened !== undefined) reasons.set(reopened, (reasons.get(reopened) ?? 0) + 1);
     if (entry.in?.type !== "cf_agent_use_chat_response") return;
@@ -40,7 +44,7 @@ export function segmentsOf(log) {
     let segment = current.get(frame.id);
     const again = segment?.ended && (reasons.get(frame.id) ?? 0) > segment.reason;
     if (segment === undefined || again || (frame.replay && isStart(frame))) {
-      segment = { id: frame.id, entries: [], ended: false, reason: segment === undefined ? 1 : segment.reason + 1 };
+      segment = { id: frame.id, entries: [], ended: false, reason: segment === undefined ? first(frame) : segment.reason + 1 };
       segments.push(segment);
       current.set(frame.id, segment);
     }
@@ -143,7 +147,7 @@ function requests(log, open) {
       assert.equal(typeof frame.done, "boolean", `wire §2.10: done of ${id}`);
       if (frame.error) assert.ok(frame.done, `wire §2.10: an error frame of ${id} that does not end it`);
     }
-    assertChunks(id, entries);
+    assertChunks(id, entries, log);
     assertTranscriptFirst(id, entries, log);
   }
   if (!open) return;
@@ -163,11 +167,14 @@ function assertTerminal(id, frame) {
 }
 
 /** O1, O2 and the openers of §3.3; `seq` counts the stored chunks without a gap. */
-function assertChunks(id, entries) {
+function assertChunks(id, entries, log) {
+  // wire 115, 119: what goes on with a message says so in every frame, and does not name it.
+  const goesOn = entries.filter(({ frame }) => frame.continuation === true).length;
+  assert.ok(goesOn === 0 || goesOn === entries.length, `wire 119: only ${goesOn} of ${entries.length} frames of ${id} are a continuation's`);
   const chunkFrames = entries.filter(({ frame }) => !frame.done && !frame.error && frame.body !== "");
   if (chunkFrames.length === 0) return;
   const open = new Map();
-  const calls = new Map();
+  const calls = goesOn > 0 ? callsBefore(log, chunkFrames[0].at) : new Map();
   let nextSeq = 0;
   let finished = false;
   chunkFrames.forEach(({ frame }, position) => {
@@ -182,12 +189,20 @@ function assertChunks(id, entries) {
     assert.ok(!finished, `wire 166: behind finish: ${where}`);
     if (position === 0) assert.equal(chunk.type, "start", `wire 166: ${where} is not start`);
     else assert.notEqual(chunk.type, "start", `wire 166: second ${where}`);
+    if (chunk.type === "start" && goesOn > 0) assert.equal(chunk.messageId, undefined, `wire 115: the start of ${id} names a message`);
     assertChunk(chunk, open, calls, where);
     if (chunk.type === "finish") {
       finished = true;
       assert.equal(open.size, 0, `wire 166: open blocks at ${where}: ${[...open.keys()]}`);
     }
   });
+}
+
+/** Calls that a socket was shown by transcripts and updates; a continuation may bring the outcome of an approved one. */
+function callsBefore(log, at) {
+  const shown = log.slice(0, at).flatMap(({ in: frame }) => frame?.messages ?? (frame?.message ? [frame.message] : []));
+  const parts = shown.flatMap((message) => message.parts.filter((part) => part.toolCallId !== undefined));
+  return new Map(parts.map((part) => [part.toolCallId, "available"]));
 }
 
 function assertChunk(chunk, open, calls, where) {

@@ -18,15 +18,16 @@ export async function startProvider({ scripts = {}, port = 0 } = {}) {
   const calls = [];
   const violations = [];
   const gates = new Map();
+  const made = new Set();
   const waiters = new Set();
   const report = (violation) => violations.push(violation);
 
   const server = createServer(async (request, response) => {
     const chunks = [];
     for await (const chunk of request) chunks.push(chunk);
-    const call = new Call({ request, response, body: Buffer.concat(chunks), gates });
+    const call = new Call({ request, response, body: Buffer.concat(chunks), gates, made });
     if (request.method === "GET" && request.url === "/v1/models") return call.json(200, { data: [{ id: "mock-1" }] });
-    for (const violation of violationsOf(request, call.text, call.request)) report(`${call.script}: ${violation}`);
+    for (const violation of violationsOf(request, call.text, call.request, made)) report(`${call.script}: ${violation}`);
     calls.push(call);
     for (const waiter of [...waiters]) waiter();
     try {
@@ -136,7 +137,7 @@ export class Gate {
 
 /** One request to the provider, and the pen its script writes the answer with. */
 export class Call {
-  constructor({ request, response, body, gates }) {
+  constructor({ request, response, body, gates, made }) {
     this.headers = request.headers;
     this.path = request.url;
     this.text = body.toString("utf8");
@@ -160,9 +161,13 @@ export class Call {
     this.argument = this.user.slice(this.script.length).trim();
     /** Tool results of the turn so far. */
     this.results = messages.slice(lastUser + 1).filter((message) => message?.role === "tool");
+    /** How often the model asked for tools in this turn so far. */
+    this.rounds = messages.slice(lastUser + 1).filter((message) => message?.tool_calls !== undefined).length;
     this.#gates = gates;
+    this.#made = made;
   }
   #gates;
+  #made;
   #started = false;
 
   /** Waits for the test if it holds a gate of this name, else for `orMs`. */
@@ -202,6 +207,7 @@ export class Call {
   }
 
   chunk(delta, finishReason = null) {
+    for (const { id } of delta.tool_calls ?? []) if (id !== undefined) this.#made.add(id);
     return this.event({
       id: this.id,
       object: "chat.completion.chunk",

@@ -39,6 +39,29 @@ export const SCRIPTS = {
     await SCRIPTS.text(call);
   },
 
+  /**
+   * Calls tools round by round, then says what the last round gave, one delta for each permit of the gate:
+   * `want look+pay{"eur":5}/ask key` calls two tools, then one.
+   */
+  async want(call) {
+    const [rounds, key] = call.argument.split(" ");
+    const round = rounds.split("/")[call.rounds];
+    if (round !== undefined) {
+      await call.say("Let me see. ");
+      for (const [index, item] of round.split("+").entries()) {
+        const [, name, input] = /^(\w+)(.*)$/.exec(item);
+        await call.tool(name, input || "{}", { index });
+      }
+      return call.finish("tool_calls");
+    }
+    call.head();
+    for (const delta of ["It says: ", ...call.results.map((result) => `${result.content}; `), "that is all."]) {
+      await call.gate(key);
+      await call.say(delta);
+    }
+    return call.finish();
+  },
+
   /** A server tool with an input, then text that quotes its result. */
   async stool(call) {
     if (call.results.length === 0) {

@@ -12,9 +12,11 @@ const MESSAGE_FIELDS = {
   tool: ["role", "tool_call_id", "content"],
 };
 const TOOL_NAME = /^[a-zA-Z0-9_-]{1,64}$/;
+/** What the worker calls a call whose id was missing or used before. */
+const MINTED = /^call_[a-zA-Z0-9]{24}$/;
 
-/** Names every rule of the chat protocol (providers §5) that this request breaks. */
-export function violationsOf(http, text, body) {
+/** Names every rule of the chat protocol (providers §5) that this request breaks. `made`: the ids of all calls the model made. */
+export function violationsOf(http, text, body, made) {
   if (body === undefined || body === null || typeof body !== "object") return [`the body is not a JSON object: ${text.slice(0, 80)}`];
   const found = [];
   const refuse = (rule) => found.push(rule);
@@ -30,7 +32,15 @@ export function violationsOf(http, text, body) {
   if (body.tools === undefined && body.tool_choice !== undefined) refuse("tool_choice without tools");
   if (!Array.isArray(body.messages) || body.messages.length === 0) refuse("messages is not a filled array");
   else checkMessages(body.messages, refuse);
+  for (const call of made === undefined ? [] : callsOf(body)) {
+    if (!made.has(call?.id) && !MINTED.test(call?.id)) refuse(`a call the model never made: ${call?.id}`);
+  }
   return found;
+}
+
+function callsOf(body) {
+  const messages = Array.isArray(body.messages) ? body.messages : [];
+  return messages.flatMap((message) => (Array.isArray(message?.tool_calls) ? message.tool_calls : []));
 }
 
 function checkTool(tool, refuse) {

@@ -10,13 +10,14 @@ use wakeful::{
     runtime::router::query_param,
 };
 
-use crate::probe::Probe;
+use crate::{desk::Clerk, probe::Probe};
 
 wakeful::durable_agent!(pub struct OpenState for Probe = |env| Probe::new(Config { client_state: true, ..Config::default() }, model(env)));
 wakeful::durable_agent!(pub struct ClosedState for Probe = |env| Probe::new(Config::default(), model(env)));
 wakeful::durable_agent!(
     pub struct Anonymous for Probe = |env| Probe::new(Config { client_state: true, send_identity: false, ..Config::default() }, model(env))
 );
+wakeful::durable_agent!(pub struct Desk for Clerk = |env| Clerk::new(model(env)));
 
 fn model(env: &Env) -> ModelRef {
     let var = |name: &str| env.var(name).ok().map(|v| v.to_string());
