@@ -22,10 +22,9 @@ const LONGER: &[(&str, usize)] = &[("src/testkit/client.rs", 1_100), ("src/testk
 const ARCHITECTURE_LINES: usize = 250;
 
 /// The rows of the conformance checklist that are proven today.
-const PROVEN: &[RangeInclusive<u16>] = &[1..=22, 31..=67, 69..=106, 130..=152, 157..=157, 164..=172];
+const PROVEN: &[RangeInclusive<u16>] = &[1..=22, 31..=152, 157..=157, 164..=172];
 /// The rows that come with a later capability.
-const LATER: &[(&str, &[RangeInclusive<u16>])] =
-    &[("sub-agents", &[23..=30]), ("tools in the page", &[68..=68, 107..=129]), ("recovery", &[153..=156, 158..=163])];
+const LATER: &[(&str, &[RangeInclusive<u16>])] = &[("sub-agents", &[23..=30]), ("recovery", &[153..=156, 158..=163])];
 const ROWS: RangeInclusive<u16> = 1..=172;
 
 /// A file of the repository with its text.

@@ -196,6 +196,27 @@ desk.test("two questions decided by two tabs at once are one continuation", asyn
   await assertAtRest(socket, provider, text, 2);
 });
 
+desk.test(
+  "a tab is not turned away from a continuation that it is offered a moment later",
+  async (context) => {
+    // wire 117, §2.15, T90: told `continuation-owned`, the hook takes the offer as a stranger's; one that is over by then leaves an
+    // empty message on its screen
+    const { socket, ids } = await parked(context, 'pay{"key":"k"}+pay{"eur":2}');
+    const other = await context.room.connect();
+    socket.decide(ids[0], true);
+    await other.frame(isUpdate(ids[0], "approval-responded"));
+    other.decide(ids[1], false);
+    await started(other, 1);
+    const answer = await socket.ask();
+    await other.call("release", ["k"]);
+    await other.frame(isContinued);
+    await socket.settle();
+    const offered = socket.frames.some((frame) => frame.type === RESUMING);
+    assert.deepEqual([answer.type, offered], offered ? ["cf_agent_stream_pending", true] : ["cf_agent_stream_resume_none", false]);
+  },
+  { todo: "a probe while the allowed calls run is answered continuation-owned, then RESUMING is sent" },
+);
+
 for (const order of ["question first", "page first"]) {
   desk.test(`a question and a page's call of one step are one batch, ${order}`, async (context) => {
     // T96, §10.4

@@ -14,8 +14,8 @@ const TEST_LIMIT_MS = 30_000;
 export function serve({ vars = {}, scripts, ...options } = {}) {
   const context = {
     /** `body` gets `{room, provider, worker}`. */
-    test(name, body, { limitMs = TEST_LIMIT_MS, ...roomOptions } = {}) {
-      test(name, { timeout: limitMs }, async () => {
+    test(name, body, { limitMs = TEST_LIMIT_MS, todo, ...roomOptions } = {}) {
+      test(name, { timeout: limitMs, todo }, async () => {
         const room = openRoom(context.worker, roomOptions);
         try {
           await body({ room, provider: context.provider, worker: context.worker });

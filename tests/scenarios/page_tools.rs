@@ -404,7 +404,7 @@ fn a_complete_batch_is_continued_after_a_death_without_anybody_asking() {
     }
 }
 
-// T61, field T-07: which tools later turns know
+// wire 68, T61, field T-07: which tools later turns know
 #[test]
 fn the_tools_of_a_page_are_kept_until_it_says_otherwise() {
     let world =
