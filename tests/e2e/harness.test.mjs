@@ -28,6 +28,10 @@ const rest = (id) => [chunk(id, 3, { type: "text-end", id: "t" }), chunk(id, 4, 
 const turn = (id) => [...stream(id), ...rest(id)];
 const replayed = (id) => [...stream(id, { replay: true }), response(id, { replay: true, replayComplete: true })];
 const bareEnd = (id) => response(id, { done: true, replay: true });
+const continued = { continuation: true };
+const open = { id: "m", role: "assistant", parts: [{ type: "tool-x", toolCallId: "c", state: "approval-responded", input: {} }] };
+const goesOn = (...chunks) => [...chunks.map((value, seq) => chunk("c", seq, value, continued)), transcript(), done("c", continued)];
+const outcome = { type: "tool-output-available", toolCallId: "c", output: 1 };
 
 const GOOD = {
   "a turn": [post("a"), ...turn("a")],
@@ -36,6 +40,8 @@ const GOOD = {
   "two replays": [ack("a"), ack("a"), ...replayed("a"), ...replayed("a"), ...rest("a")],
   "an ACK after the end": [post("a"), ...turn("a"), ack("a"), bareEnd("a"), ack("a"), bareEnd("a")],
   "a probe answered behind the ACK it crossed": [resuming("a"), probe("p"), ack("a"), resuming("a", "p"), ...replayed("a"), ...rest("a")],
+  "an ACK that crosses the end": [resuming("a"), ack("a"), transcript(), done("a"), bareEnd("a")],
+  "a continuation with the outcome of an allowed call": [transcript([open]), ...goesOn({ type: "start" }, outcome, { type: "finish" })],
   "an end without ACK": [resuming("a"), transcript(), done("a")],
   "a request dropped because its id runs": [post("a"), ...stream("a"), post("a"), ...rest("a")],
   "a connect": [transcript([], { connect: true }), identity, probe("p"), none("p")],
@@ -50,6 +56,10 @@ const BAD = {
   "164: two ends": [post("a"), ...turn("a"), done("a")],
   "164: a frame behind the end": [post("a"), ...turn("a"), chunk("a", 5, { type: "text-delta", id: "t", delta: "!" })],
   "164: a replay end nobody asked for": [post("a"), ...turn("a"), bareEnd("a")],
+  "164: two ends for one ACK that crosses the end": [resuming("a"), ack("a"), transcript(), done("a"), bareEnd("a"), bareEnd("a")],
+  "115: a continuation that names its message": goesOn({ type: "start", messageId: "m" }, { type: "finish" }),
+  "119: a continuation whose end does not say so": [...goesOn({ type: "start" }, { type: "finish" }).slice(0, -1), done("c")],
+  "166: the outcome of a call that was never shown": goesOn({ type: "start" }, outcome, { type: "finish" }),
   "165: live frames before the ACK": [resuming("a"), ...stream("a"), ...rest("a")],
   "166: no start": [post("a"), ...turn("a").slice(1)],
   "166: a delta without opener": [post("a"), chunk("a", 0, { type: "start" }), chunk("a", 1, { type: "text-delta", id: "t", delta: "x" }), transcript(), done("a")],
@@ -129,5 +139,10 @@ const REFUSED = {
 };
 for (const [name, body] of Object.entries(ACCEPTED)) test(`provider accepts: ${name}`, () => assert.deepEqual(violationsOf(http, "", body), []));
 for (const [name, body] of Object.entries(REFUSED)) test(`provider refuses: ${name}`, () => assert.notDeepEqual(violationsOf(http, "", body), []));
+test("provider refuses: a call the model never made", () => {
+  const body = asked([hello, call("1"), result("1")], { tools: [tool] });
+  assert.deepEqual(violationsOf(http, "", body, new Set(["1"])), []);
+  assert.equal(violationsOf(http, "", body, new Set(["2"])).length, 1);
+});
 test("provider refuses: another path", () => assert.equal(violationsOf({ ...http, url: "/chat/completions" }, "", asked([hello])).length, 1));
 test("provider refuses: a body that is no JSON", () => assert.equal(violationsOf(http, "x", undefined).length, 1));
