@@ -5,7 +5,17 @@ import { after } from "node:test";
 import { JSDOM } from "jsdom";
 
 const dom = new JSDOM("<!doctype html>", { url: "http://127.0.0.1/" });
-after(() => dom.window.close());
+// The hooks leave timers behind (a stream that was promised is waited for a minute); the process need not wait for them.
+const timers = [];
+const startTimer = globalThis.setTimeout;
+globalThis.setTimeout = (...args) => {
+  timers.push(startTimer(...args));
+  return timers.at(-1);
+};
+after(() => {
+  dom.window.close();
+  timers.forEach(clearTimeout);
+});
 for (const name of ["window", "document", "HTMLElement", "Element", "Node", "navigator", "localStorage", "sessionStorage"]) {
   Object.defineProperty(globalThis, name, { value: dom.window[name], configurable: true, writable: true });
 }
