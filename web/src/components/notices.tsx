@@ -80,13 +80,11 @@ function Banner({ tone, icon, action, children }: { tone: "warn" | "bad"; icon: 
 
 /** Nothing runs and nothing is late: the conversation rests until somebody answers, or says something else. */
 export function Parked({ waiting, touch }: { waiting: Waiting; touch: boolean }) {
-  const several = waiting.approvals + waiting.questions > 1;
+  const above = waiting.approvals + waiting.questions > 1 ? "the requests" : "the request";
   return (
     <p className="state-line quiet parked" role="status" data-testid="parked">
       <Clock size={15} />
-      <span>
-        Waiting for you. <span className="parked-more">{touch ? "" : `Answer ${several ? "the requests" : "the request"} above, or send a message to go on without.`}</span>
-      </span>
+      <span>{touch ? "Waiting for you, or for another message" : `Waiting for you. Answer ${above} above, or send a message to go on without.`}</span>
     </p>
   );
 }

@@ -140,7 +140,8 @@ function Details({ part, state }: { part: ToolPart; state: ToolState }) {
     );
   }
   const input = part.input ?? ("rawInput" in part ? part.rawInput : undefined);
-  const rows = state === "approval" ? rowsOf(input) : null;
+  const answered = state === "approval" || state === "denied" || state === "overtaken";
+  const rows = answered ? rowsOf(input) : null;
   return (
     <>
       {rows === null ? <Value title="Input" value={input} empty={state === "preparing" ? "Being written…" : "No input"} /> : <Rows rows={rows} />}
