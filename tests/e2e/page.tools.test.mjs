@@ -212,7 +212,7 @@ pageTest("what waits outlives the process", async ({ visit, picture, worker, ...
   await send(one, "Save two notes: buy milk and call Ada");
   for (const page of [one, two]) await parked(page);
   await card(one, 0).locator(id("approve")).click();
-  await inState(two, 0, "running");
+  await inState(two, 0, "allowed");
   await worker.kill();
   for (const page of [one, two]) {
     await page.locator(`${id("connection")}:not([data-state="online"])`).first().waitFor({ state: "attached" });

@@ -5,6 +5,7 @@ import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { useConnection } from "../lib/connection";
 import { remember } from "../lib/conversations";
 import { isTouch, prefersReducedMotion } from "../lib/device";
+import { useGoingOn } from "../lib/going-on";
 import { loadHistory } from "../lib/history";
 import { useOutbox, type Outbox } from "../lib/outbox";
 import { useAnnouncedAnswers, useDocumentStatus, useEscape, useFileDrop, useTitle } from "../lib/page-effects";
@@ -83,12 +84,16 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
   const { messages: all, status, error, isRecovering, isToolContinuation } = chat;
 
   // The hook also says that the server is streaming while a call of this page's tools is open, however long that is.
-  const isServerStreaming = chat.isServerStreaming && (connection.stream !== null || !hasOpenPageCall(all.at(-1)));
-  const asked = waitingIn(all.findLast((message) => message.role !== "system"));
+  const end = all.findLast((message) => message.role !== "system");
+  const pageCall = hasOpenPageCall(end);
+  const isServerStreaming = chat.isServerStreaming && (connection.stream !== null || !pageCall);
+  const asked = waitingIn(end);
   const waits = asked.approvals + asked.questions > 0;
   // Of several calls one is answered: the hook awaits what follows, which comes only when a person has answered the rest.
   const held = status === "submitted" && isToolContinuation && waits;
-  const busy = (status === "submitted" && !held) || status === "streaming" || isServerStreaming;
+  const running = (status === "submitted" && !held) || status === "streaming" || isServerStreaming;
+  const goingOn = useGoingOn(end?.id, waits || pageCall, running || connection.state !== "online");
+  const busy = running || goingOn;
   const parked = waits && !busy && !isRecovering;
 
   const queue = useQueued(all, busy, status === "submitted" && !isToolContinuation && isServerStreaming);
@@ -98,7 +103,7 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
   // Stopping ends the hook's turn at once and the server's a round trip later, with a transcript: a message sent in
   // between would be wiped off this screen by it.
   const idle = connection.synced && !busy && !stopping && !clearOwed;
-  const outbox = useOutbox(name, idle && status !== "error", parked, ({ id, parts }) => {
+  const outbox = useOutbox(name, idle && status !== "error", parked || pageCall, ({ id, parts }) => {
     setEnded(null);
     remember(name, { touch: true });
     void released().then(() => chat.sendMessage({ id, role: "user", parts }));
@@ -259,7 +264,7 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
                 actions={actions}
               />
             ))}
-            {busy && (live === undefined || !isVisible(live) || status === "submitted") && <Waiting />}
+            {busy && (live === undefined || !isVisible(live) || status === "submitted" || goingOn) && <Waiting />}
             {isRecovering && !busy && (
               <p className="state-line" role="status" data-testid="recovering">
                 <Spinner size={16} />

@@ -22,6 +22,7 @@ const SAID: Record<ToolState, string> = {
   running: "Running",
   waiting: "Waiting",
   approval: "Needs your approval",
+  allowed: "Allowed",
   question: "Waiting for you",
   done: "Done",
   failed: "Failed",
@@ -52,7 +53,7 @@ export const ToolCard = memo(function ToolCard({ part, live, last, online, answe
   const open = stored === "approval" || stored === "question";
   // An answer that is on its way is one; if the connection breaks under it, the server's transcript tells.
   if (sent && (!open || !online)) setSent(false);
-  const state = sent && open ? "running" : stored;
+  const state = sent && open ? "waiting" : stored;
   const [chosen, setChosen] = useState<boolean | null>(null);
   const unfolded = chosen ?? opensItself(part, state);
   const head = useRef<HTMLButtonElement>(null);
@@ -116,6 +117,7 @@ function StateIcon({ state }: { state: ToolState }) {
       return <Clock size={14} />;
     case "approval":
       return <Alert size={14} />;
+    case "allowed":
     case "done":
       return <Check size={14} />;
     case "skipped":

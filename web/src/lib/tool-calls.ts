@@ -4,7 +4,7 @@ import { ASK_PERSON, READ_PAGE, SKIPPED } from "./page-tools";
 
 export type ToolPart = ToolUIPart | DynamicToolUIPart;
 
-export type ToolState = "preparing" | "running" | "waiting" | "approval" | "question" | "done" | "failed" | "denied" | "skipped" | "overtaken";
+export type ToolState = "preparing" | "running" | "waiting" | "approval" | "allowed" | "question" | "done" | "failed" | "denied" | "skipped" | "overtaken";
 
 export type Place = {
   /** The message is being written right now. */
@@ -25,11 +25,12 @@ export function toolState(part: ToolPart, { live, last }: Place): ToolState {
       return last ? "approval" : "overtaken";
     case "approval-responded":
       if (!part.approval.approved) return "denied";
-      return last ? "running" : "overtaken";
+      // It runs when everything else that is asked beside it has its answer.
+      return !last ? "overtaken" : live ? "running" : "allowed";
     case "output-available":
       return part.preliminary && live ? "running" : "done";
     case "output-error":
-      return part.errorText === SKIPPED ? "skipped" : OVERTAKEN.test(part.errorText) ? "overtaken" : "failed";
+      return part.errorText === SKIPPED ? "skipped" : wasOvertaken(part) ? "overtaken" : "failed";
     case "output-denied":
       return "denied";
     default:
@@ -37,8 +38,18 @@ export function toolState(part: ToolPart, { live, last }: Place): ToolState {
   }
 }
 
+const PAGE_TOOL_NAMES = [ASK_PERSON, READ_PAGE];
+
 /** What the server writes into a call that was still open when the conversation went on. */
-const OVERTAKEN = /^The tool call was (?:interrupted before a result was recorded|approved but did not run before the next turn started)\.$/;
+const NOT_RUN = "The tool call was approved but did not run before the next turn started.";
+/** The same for one that nobody had answered; a tool that was running when the server died gets this text too. */
+const INTERRUPTED = "The tool call was interrupted before a result was recorded.";
+
+function wasOvertaken(part: ToolPart): boolean {
+  if (part.errorText === NOT_RUN) return true;
+  const neverRan = PAGE_TOOL_NAMES.includes(getToolName(part)) || ("approval" in part && part.approval !== undefined && part.approval.approved !== true);
+  return part.errorText === INTERRUPTED && neverRan;
+}
 
 export type Waiting = { approvals: number; questions: number };
 
@@ -56,8 +67,7 @@ export function waitingIn(message: UIMessage | undefined): Waiting {
 
 /** Whether a page could still run a tool of its own for this message. */
 export function hasOpenPageCall(message: UIMessage | undefined): boolean {
-  const names = [ASK_PERSON, READ_PAGE];
-  return message?.role === "assistant" && message.parts.some((part) => isToolUIPart(part) && part.state === "input-available" && names.includes(getToolName(part)));
+  return message?.role === "assistant" && message.parts.some((part) => isToolUIPart(part) && part.state === "input-available" && PAGE_TOOL_NAMES.includes(getToolName(part)));
 }
 
 /** The call in a few words for the closed card: its arguments, and the result when that is short. */
