@@ -27,20 +27,24 @@ impl Engine {
         let owed = std::mem::take(&mut self.owed_at_boot);
         for hook in owed {
             if hook.claims > limits::OUTBOX_CLAIMS {
-                outbox::done(cx.db, &hook.turn)?;
+                outbox::done(cx.db, &hook.leg)?;
                 cx.emit(Event::new("hook:given_up").with("hook", "on_chat_response").with("claims", hook.claims));
                 continue;
             }
             let Some(owed) = OwedHook::read(&hook) else {
-                outbox::done(cx.db, &hook.turn)?;
+                outbox::done(cx.db, &hook.leg)?;
                 cx.emit(Event::new("hook:given_up").with("hook", "on_chat_response").with("reason", "its row cannot be read"));
                 continue;
             };
-            outbox::claim(cx.db, &hook.turn)?;
+            outbox::claim(cx.db, &hook.leg)?;
             self.hooks.push_back(owed);
         }
         if let Some((turn, stream)) = self.dead.take() {
             self.end_interrupted(cx, &turn, stream)?;
+        }
+        if self.parked.is_none() && self.pending.is_some() {
+            // It was wished for while its leg still ran, and that is over.
+            self.drop_pending(cx, "interrupted")?;
         }
         Ok(())
     }
