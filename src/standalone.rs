@@ -137,15 +137,18 @@ impl Agent for Assistant {
                 )
                 .pure(),
             )
-            .with(Tool::server(
-                "save_note",
-                "Keeps a note that everybody in this conversation sees, in place of the one before",
-                |note: Note, scope: TurnScope| async move {
-                    let state = serde_json::json!({ "note": note.text });
-                    scope.set_state(state.clone()).await?;
-                    Ok::<_, ToolError>(state)
-                },
-            ))
+            .with(
+                Tool::server(
+                    "save_note",
+                    "Keeps a note that everybody in this conversation sees, in place of the one before",
+                    |note: Note, scope: TurnScope| async move {
+                        let state = serde_json::json!({ "note": note.text });
+                        scope.set_state(state.clone()).await?;
+                        Ok::<_, ToolError>(state)
+                    },
+                )
+                .needs_approval(),
+            )
     }
 }
 

@@ -2,7 +2,7 @@
 import { useAgentChat, type ChatTurnEndEvent } from "@cloudflare/ai-chat/react";
 import { generateId, getToolName, type FileUIPart, type TextUIPart, type UIMessage } from "ai";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
-import { useConnection } from "../lib/connection";
+import { useConnection, type Connection } from "../lib/connection";
 import { remember } from "../lib/conversations";
 import { isTouch, prefersReducedMotion } from "../lib/device";
 import { useGoingOn } from "../lib/going-on";
@@ -71,7 +71,8 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
       if (toolCall.toolName !== READ_PAGE) return;
       const facts = readPage();
       noteReading(toolCall.toolCallId, facts);
-      addToolOutput({ toolCallId: toolCall.toolCallId, output: facts });
+      if (asked.approvals > 0) sendOutput(agent, toolCall.toolCallId, READ_PAGE, { output: facts });
+      else addToolOutput({ toolCallId: toolCall.toolCallId, output: facts });
     },
     onTurnEnd: (event) => {
       setStopping(false);
@@ -185,9 +186,9 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
     clearHistory();
   }, [clearOwed, busy, stopping, clearHistory]);
 
-  const latest = useRef({ chat, scroll, released });
+  const latest = useRef({ chat, scroll, released, asked });
   useEffect(() => {
-    latest.current = { chat, scroll, released };
+    latest.current = { chat, scroll, released, asked };
   });
   const actions = useMemo<MessageActions>(
     () => ({
@@ -209,13 +210,17 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
         allow: (part) => {
           if (part.state === "approval-requested") void latest.current.chat.addToolApprovalResponse({ id: part.approval.id, approved: true });
         },
-        answer: (part, text) => latest.current.chat.addToolOutput({ toolCallId: part.toolCallId, toolName: getToolName(part), output: { answer: text } }),
+        answer: (part, text) => {
+          const { chat, asked } = latest.current;
+          const output = { answer: text };
+          if (asked.approvals > 0) sendOutput(agent, part.toolCallId, getToolName(part), { output });
+          else chat.addToolOutput({ toolCallId: part.toolCallId, toolName: getToolName(part), output });
+        },
         // The hook sends no reason with a denial, and asks that nothing follow an error. What follows these is shown as the answer
         // to anybody else is: by the frames every tab gets.
         deny: (part, reason) =>
           agent.send(JSON.stringify({ type: "cf_agent_tool_approval", toolCallId: part.toolCallId, approved: false, ...(reason === "" ? {} : { reason }), autoContinue: true })),
-        skip: (part) =>
-          agent.send(JSON.stringify({ type: "cf_agent_tool_result", toolCallId: part.toolCallId, toolName: getToolName(part), state: "output-error", errorText: SKIPPED, autoContinue: true })),
+        skip: (part) => sendOutput(agent, part.toolCallId, getToolName(part), { state: "output-error", errorText: SKIPPED }),
       },
     }),
     [agent],
@@ -334,6 +339,14 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
       )}
     </main>
   );
+}
+
+/**
+ * Answers a call without the hook. After its own answer the hook awaits the rest in a message that does not hold the calls, and
+ * throws when the result of one that is allowed later arrives in it; so a call beside an open approval is answered this way.
+ */
+function sendOutput(agent: Connection["agent"], toolCallId: string, toolName: string, outcome: { output: unknown } | { state: "output-error"; errorText: string }): void {
+  agent.send(JSON.stringify({ type: "cf_agent_tool_result", toolCallId, toolName, ...outcome, autoContinue: true }));
 }
 
 function hintFor(online: boolean, busy: boolean): string {
