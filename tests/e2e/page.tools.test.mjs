@@ -16,6 +16,12 @@ const inState = (page, n, state) => page.waitForFunction(
 );
 const parked = (page) => page.locator(id("parked")).waitFor();
 
+async function click(page, n, what) {
+  // Tabs in the background draw seldom, and a click waits for what is drawn.
+  await page.bringToFront();
+  await card(page, n).locator(id(what)).click();
+}
+
 async function answer(page, n, text) {
   await card(page, n).locator(id("answer")).fill(text);
   await card(page, n).locator(id("answer")).press("Enter");
@@ -104,7 +110,7 @@ pageTest("a question may be skipped, and the agent is told", async ({ visit, ...
   const two = await visit();
   await send(one, "Ask me something");
   for (const page of [one, two]) await parked(page);
-  await card(two, 0).locator(id("skip")).click();
+  await click(two, 0, "skip");
   for (const page of [one, two]) await shows(page, "assistant", 0, "I have no answer: the person skipped the question");
   const stored = await settled([one, two], place);
   assert.equal(part(stored, 0).state, "output-error");
@@ -123,7 +129,7 @@ pageTest("an approval is given in the second tab; the tool runs once and both sh
     assert.equal(await page.locator(id("note")).count(), 0, "nothing ran yet");
   }
   await picture(two, "asked");
-  await card(two, 0).locator(id("approve")).click();
+  await click(two, 0, "approve");
   for (const page of [one, two]) {
     await shows(page, "assistant", 0, "The note is saved: buy milk");
     await page.locator(id("note")).getByText("buy milk").waitFor();
@@ -143,6 +149,7 @@ pageTest("a denial takes its reason along, to both tabs and to the agent", async
     await parked(page);
     assert.equal(await cards(page, "approval").count(), 2);
   }
+  await one.bringToFront();
   // All by keyboard: Escape takes the field away and answers nothing.
   await card(one, 1).locator(id("deny")).press("Enter");
   await one.keyboard.type("never mind");
@@ -157,7 +164,7 @@ pageTest("a denial takes its reason along, to both tabs and to the agent", async
     await card(page, 1).getByText("she is away").waitFor();
     await parked(page);
   }
-  await card(two, 0).locator(id("approve")).click();
+  await click(two, 0, "approve");
   for (const page of [one, two]) {
     await shows(page, "assistant", 0, "The note is saved: buy milk");
     await shows(page, "assistant", 0, "I did not use save_note: she is away");
@@ -172,7 +179,7 @@ pageTest("a denial without a reason is answered as well", async ({ visit, ...pla
   const two = await visit();
   await send(one, "Save a note: buy milk");
   for (const page of [one, two]) await parked(page);
-  await card(two, 0).locator(id("deny")).click();
+  await click(two, 0, "deny");
   await card(two, 0).locator(id("reason")).press("Enter");
   for (const page of [one, two]) await shows(page, "assistant", 0, "All right, I did not use save_note.");
   await settled([one, two], place);
@@ -180,12 +187,13 @@ pageTest("a denial without a reason is answered as well", async ({ visit, ...pla
 
 pageTest("a page's tool and an approval side by side: the one is answered at once, the other waits", async ({ visit, ...place }) => {
   const one = await visit();
+  const two = await visit({ width: 900, height: 700 });
   await send(one, "Read the page and save a note: seen");
-  await inState(one, 0, "done");
-  await parked(one);
-  const two = await visit();
-  await parked(two);
-  await card(two, 1).locator(id("approve")).click();
+  for (const page of [one, two]) {
+    await inState(page, 0, "done");
+    await parked(page);
+  }
+  await click(one, 1, "approve");
   for (const page of [one, two]) {
     await shows(page, "assistant", 0, "This page is called");
     await shows(page, "assistant", 0, "The note is saved: seen");
@@ -214,7 +222,7 @@ pageTest("what waits outlives the process", async ({ visit, picture, worker, ...
   const two = await visit();
   await send(one, "Save two notes: buy milk and call Ada");
   for (const page of [one, two]) await parked(page);
-  await card(one, 0).locator(id("approve")).click();
+  await click(one, 0, "approve");
   await inState(two, 0, "allowed");
   await worker.kill();
   for (const page of [one, two]) {
@@ -227,7 +235,7 @@ pageTest("what waits outlives the process", async ({ visit, picture, worker, ...
     await connected(page);
     await parked(page);
   }
-  await card(two, 1).locator(id("approve")).click();
+  await click(two, 1, "approve");
   for (const page of [one, two]) {
     await shows(page, "assistant", 0, "The note is saved: buy milk");
     await shows(page, "assistant", 0, "The note is saved: call Ada");
@@ -251,6 +259,34 @@ pageTest("a message instead of an answer goes on without it", async ({ visit, pi
   const stored = await settled([one, two], place);
   assert.equal(stored.length, 4);
   await picture(one, "overtaken");
+});
+
+pageTest("while something waits, the question may be put again or taken back altogether", async ({ visit, ...place }) => {
+  const one = await visit();
+  const two = await visit();
+  await send(one, "Ask me two questions");
+  for (const page of [one, two]) await parked(page);
+  await answer(one, 0, "Ada");
+  for (const page of [one, two]) await inState(page, 0, "done");
+  const before = await messages(one, "assistant").first().getAttribute("data-message-id");
+  await one.bringToFront();
+  await messages(one, "assistant").first().locator(id("regenerate")).click();
+  for (const page of [one, two]) {
+    await page.waitForFunction(
+      ([selector, old]) => [...document.querySelectorAll(selector)].every((element) => element.dataset.messageId !== old),
+      [`${id("message")}[data-role="assistant"]`, before],
+      { timeout: LIMIT_MS },
+    );
+    await parked(page);
+    assert.equal(await cards(page, "question").count(), 2, "both are asked anew");
+  }
+  await one.locator(id("clear")).click();
+  await one.locator(id("confirm")).click();
+  for (const page of [one, two]) {
+    await page.waitForFunction((selector) => document.querySelectorAll(selector).length === 0, id("message"));
+    await page.locator(id("welcome")).waitFor();
+  }
+  await settled([one, two], place);
 });
 
 pageTest("a message that waited does not overtake a question that came meanwhile", async ({ visit, ...place }) => {
