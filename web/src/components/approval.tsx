@@ -4,6 +4,8 @@ import { flushSync } from "react-dom";
 
 type ApprovalProps = {
   name: string;
+  /** The element that shows what would run with what. */
+  describedBy: string;
   online: boolean;
   onAllow: () => void;
   onDeny: (reason: string) => void;
@@ -12,7 +14,7 @@ type ApprovalProps = {
 /** The server keeps reasons up to 2 KiB; characters may take four bytes. */
 const REASON_CHARS = 500;
 
-export function Approval({ name, online, onAllow, onDeny }: ApprovalProps) {
+export function Approval({ name, describedBy, online, onAllow, onDeny }: ApprovalProps) {
   const [reason, setReason] = useState<string | null>(null);
   const deny = useRef<HTMLButtonElement>(null);
   const field = useRef<HTMLInputElement>(null);
@@ -39,7 +41,7 @@ export function Approval({ name, online, onAllow, onDeny }: ApprovalProps) {
 
   if (!asking) {
     return (
-      <div className="tool-answer" role="group" aria-label={`Allow ${name} to run?`}>
+      <div className="tool-answer" role="group" aria-label={`Allow ${name} to run?`} aria-describedby={describedBy}>
         <button type="button" className="button primary" data-testid="approve" disabled={!online} onClick={onAllow}>
           Allow
         </button>
@@ -54,6 +56,7 @@ export function Approval({ name, online, onAllow, onDeny }: ApprovalProps) {
     <form
       className="tool-answer"
       aria-label={`Deny ${name}`}
+      aria-describedby={describedBy}
       onKeyDown={onKeyDown}
       onSubmit={(event) => {
         event.preventDefault();

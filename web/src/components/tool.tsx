@@ -89,6 +89,7 @@ export const ToolCard = memo(function ToolCard({ part, live, last, online, answe
       {state === "approval" && (
         <Approval
           name={name}
+          describedBy={body}
           online={online}
           onAllow={() => settle(`${name} is allowed.`, () => answers.allow(part))}
           onDeny={(reason) => settle(`${name} is denied.`, () => answers.deny(part, reason))}
