@@ -11,7 +11,7 @@ use crate::{
     error::Result,
     ids::ConnId,
     limits,
-    store::{messages, outbox, streams, turns},
+    store::{calls, messages, outbox, streams, turns},
     transcript::{
         reducer::Accumulator,
         repair::{self, Close},
@@ -67,9 +67,13 @@ impl Engine {
             }
             Ok(())
         })?;
+        for call in calls::open(cx.db, &reply)?.iter().filter(|call| call.state == calls::State::Started) {
+            // Its message may say that it was only allowed: that it started is in its row.
+            reply_message.give_up(&call.call, repair::INTERRUPTED);
+        }
         let mut message = reply_message.into_message();
         repair::close(&mut message, Close::Interrupted);
-        crate::store::calls::settle_open(cx.db, &reply, "repair", cx.now)?;
+        calls::settle_open(cx.db, &reply, "repair", cx.now)?;
         let stored = !unreadable && self.store_reply(cx, turn, extends, &mut message)?;
         turns::drop_attempts(cx.db, &turn.id)?;
         turns::finish(cx.db, &turn.id, "aborted", Some("interrupted"), cx.now)?;

@@ -405,7 +405,10 @@ impl Engine {
             // The log is kept for whoever was away: it has to hold what the others saw.
             running.stream.flush(cx)?;
         }
-        let Running { turn, extends, reply, stream, .. } = *running;
+        let Running { turn, extends, mut reply, stream, .. } = *running;
+        for call in running.calls.iter().filter(|call| ending == Ending::Error && call.is_running()) {
+            reply.give_up(&call.id, repair::INTERRUPTED);
+        }
         let mut message = reply.into_message();
         let open_call = |part: &Part| call_id(part).is_some() && !is_settled(part);
         let cut_off = running.heals || (ending != Ending::Completed && message.parts.iter().any(open_call));

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)] // tests say so by panicking
 
 mod agent;
+mod approvals;
 mod badinput;
 mod chaos;
 mod chat;
