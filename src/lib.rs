@@ -69,14 +69,14 @@ pub mod prelude {
             callable::Callables,
             handle::{AgentHandle, TurnScope},
             tool::{Approval, ClientToolWait, Tool, ToolError, Tools},
-            turn::{Turn, TurnPlan},
+            turn::{Step, StepPlan, ToolDecision, Turn, TurnPlan},
         },
         engine::{
             config::ClientToolOverride,
-            input::Decision,
-            outcome::{CallInfo, ChatResponse, ClientToolSettled, Principal},
+            input::{Decision, ToolOutcome},
+            outcome::{ChatErrorContext, ChatResponse, ClientToolSettled, Principal, Stage, StepResult, ToolCall},
         },
-        model::ModelRef,
+        model::{ErrorClass, ModelError, ModelRef},
         runtime::{
             ConnRequest,
             platform::{HttpRequest, HttpResponse},
