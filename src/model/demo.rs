@@ -165,7 +165,7 @@ fn errands(text: &str, lower: &str) -> Vec<(&'static str, Value)> {
     }
     if has("ask me") {
         let questions = ["What shall I call you?", "What is your favourite colour?"];
-        for question in &questions[..if has("two") { 2 } else { 1 }] {
+        for question in questions.iter().take(if has("two") { 2 } else { 1 }) {
             wanted.push(("ask_person", json!({ "question": question })));
         }
     }
