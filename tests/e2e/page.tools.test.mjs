@@ -105,6 +105,25 @@ pageTest("two questions at once, answered in different tabs, lead to one answer"
   assert.equal(stored.length, 2);
 });
 
+pageTest("of two answers to one question the first counts, and both tabs show it", async ({ visit, ...place }) => {
+  // wire 124
+  const one = await visit();
+  const two = await visit();
+  await send(one, "Ask me something");
+  for (const page of [one, two]) {
+    await parked(page);
+    await card(page, 0).locator(id("answer")).fill(page === one ? "Ada" : "Grace");
+  }
+  await Promise.all([one, two].map((page) => page.evaluate((selector) => document.querySelector(selector).click(), id("answer-send"))));
+  for (const page of [one, two]) await shows(page, "assistant", 0, "You said:");
+  const stored = await settled([one, two], place);
+  const { answer: first } = part(stored, 0).output;
+  for (const page of [one, two]) {
+    await shows(page, "assistant", 0, `You said: ${first}`);
+    assert.equal(await card(page, 0).locator(".answer-given").textContent(), first);
+  }
+});
+
 pageTest("a question may be skipped, and the agent is told", async ({ visit, ...place }) => {
   const one = await visit();
   const two = await visit();
