@@ -275,6 +275,12 @@ fn live(seed: u64, tell: bool) -> Vec<String> {
         world.run();
     }
     let mut broken = outcomes(&world, &seen, false);
+    let held = world.db().count("wk_continuation") > 0;
+    for tab in tabs.iter().filter(|_| !held) {
+        if matches!(tab.status(), Status::Submitted | Status::Streaming) {
+            broken.push(format!("{} waits for something that never comes: {:?}", tab.label(), tab.status()));
+        }
+    }
     tabs[0].send("a question that is answered");
     world.run();
     // A tab that missed the end of a stream learns from an idle probe that there is none (wire §2.15).

@@ -193,6 +193,15 @@ impl AgentHandle {
         self.done(Command::AbortAll).await
     }
 
+    /// Lets a page have more time for a call that has a deadline: so many milliseconds from now.
+    ///
+    /// # Errors
+    /// The call is not waited for, or without a deadline.
+    pub async fn extend_client_tool_wait(&self, call: &str, ms: u32) -> Result<()> {
+        self.may_change()?;
+        self.done(Command::ExtendWait(CallId::from(call), ms)).await
+    }
+
     /// Sends a text frame of the application to every socket.
     ///
     /// # Errors
@@ -372,14 +381,6 @@ impl TurnScope {
     /// It is too large.
     pub async fn set_state(&self, state: Value) -> Result<()> {
         self.done(Command::SetState { state, source: None }).await
-    }
-
-    /// Lets a page have more time for a call that has a deadline: so many milliseconds from now.
-    ///
-    /// # Errors
-    /// The call is not waited for, or without a deadline.
-    pub async fn extend_client_tool_wait(&self, call: &str, ms: u32) -> Result<()> {
-        self.done(Command::ExtendWait(CallId::from(call), ms)).await
     }
 
     /// Stops this turn once the tool returns.

@@ -90,7 +90,7 @@ pub trait Agent: 'static {
     /// A page answered a call of one of its tools, or did not in time. Its answer is stored and shown by now.
     async fn on_client_tool_result(&self, _settled: &ClientToolSettled) {}
 
-    /// The agent's choices; asked once an incarnation.
+    /// The agent's choices. Asked when the object starts and wherever one of its numbers is needed: it should always say the same.
     fn config(&self) -> Config {
         Config::default()
     }

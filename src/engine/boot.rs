@@ -22,7 +22,7 @@ use crate::{
 impl Engine {
     pub(super) fn boot(&mut self, cx: &mut Cx<'_>, sockets: Vec<(ConnId, ConnMeta)>) -> Result<()> {
         for (conn, meta) in sockets {
-            self.clients.add(conn, meta);
+            self.clients.add_survivor(conn, meta);
         }
         let owed = std::mem::take(&mut self.owed_at_boot);
         for hook in owed {
@@ -42,11 +42,7 @@ impl Engine {
         if let Some((turn, stream)) = self.dead.take() {
             self.end_interrupted(cx, &turn, stream)?;
         }
-        if self.parked.is_none() && self.pending.is_some() {
-            // It was wished for while its leg still ran, and that is over.
-            self.drop_pending(cx, "interrupted")?;
-        }
-        Ok(())
+        self.resume_awaiting(cx)
     }
 
     /// A leg whose incarnation died ends `aborted`: what was on disk of its answer is stored, its log is offered (decision 37).

@@ -27,6 +27,14 @@ enum Waiting {
     Parked,
 }
 
+/// What ended request a socket was offered and has not taken up.
+enum Offer {
+    None,
+    Of(RequestId),
+    /// An earlier incarnation knew.
+    Unknown,
+}
+
 struct Client {
     conn: ConnId,
     meta: ConnMeta,
@@ -36,6 +44,8 @@ struct Client {
     /// Whether its page begins a continuation with the message that goes on. One that attaches when nothing in it is allowed yet
     /// begins with an empty message, and chokes on what comes of calls of an earlier leg (wire X29).
     seeded: bool,
+    /// The ended request whose log it was offered, until it takes it up.
+    offered: Offer,
     calls: usize,
 }
 
@@ -46,7 +56,7 @@ pub(super) struct Clients(Vec<Client>);
 impl Clients {
     pub(super) fn add(&mut self, conn: ConnId, meta: ConnMeta) {
         self.remove(&conn);
-        self.0.push(Client { conn, meta, waiting: Waiting::No, awaits: false, seeded: true, calls: 0 });
+        self.0.push(Client { conn, meta, waiting: Waiting::No, awaits: false, seeded: true, offered: Offer::None, calls: 0 });
     }
 
     fn remove(&mut self, conn: &ConnId) {
@@ -115,6 +125,34 @@ impl Clients {
         }
     }
 
+    /// The log of an ended request is offered.
+    pub(super) fn offer_ended(&mut self, conn: &ConnId, id: &RequestId) {
+        if let Some(client) = self.get_mut(conn) {
+            client.offered = Offer::Of(id.clone());
+        }
+    }
+
+    /// A socket that outlived the object may have been offered anything.
+    pub(super) fn add_survivor(&mut self, conn: ConnId, meta: ConnMeta) {
+        self.add(conn, meta);
+        if let Some(client) = self.0.last_mut() {
+            client.offered = Offer::Unknown;
+        }
+    }
+
+    fn takes_up(&mut self, conn: &ConnId, id: &RequestId) -> bool {
+        let Some(client) = self.get_mut(conn) else { return false };
+        let takes = match &client.offered {
+            Offer::None => false,
+            Offer::Unknown => true,
+            Offer::Of(offered) => offered == id,
+        };
+        if takes {
+            client.offered = Offer::None;
+        }
+        takes
+    }
+
     /// What a socket begins the continuation with that it attaches to.
     pub(super) fn seed(&mut self, conn: &ConnId, seeded: bool) {
         if let Some(client) = self.get_mut(conn) {
@@ -173,7 +211,9 @@ impl Engine {
             cx.send_one(&conn, wire::resuming(&id, None));
         } else if let Some(notice) = self.notice.as_ref().filter(|n| n.terminal.ending == Ending::Aborted) {
             // The log of a stream whose producer died, until someone has seen its end.
-            cx.send_one(&conn, wire::resuming(&notice.terminal.id, None));
+            let id = notice.terminal.id.clone();
+            self.clients.offer_ended(&conn, &id);
+            cx.send_one(&conn, wire::resuming(&id, None));
         } else {
             if let Some(id) = self.accepted() {
                 self.clients.wait(&conn, Waiting::Parked);
@@ -258,7 +298,7 @@ impl Engine {
     fn probe(&mut self, cx: &mut Cx<'_>, conn: &ConnId, probe: Option<&str>) -> Result<()> {
         let owner = match &self.running {
             Some(running) => running.owner.as_ref(),
-            None => self.pending.as_ref().and_then(|pending| pending.owner.as_ref()),
+            None => self.pending.as_ref().and_then(|pending| pending.owner()),
         };
         let frame = if owner.is_some_and(|owner| owner != conn && self.clients.is_connected(owner)) {
             // Whoever answered the calls gets the stream as its own; the others see it live.
@@ -272,7 +312,9 @@ impl Engine {
             self.clients.wait(conn, Waiting::Parked);
             wire::pending(&id, probe)
         } else if let Some(notice) = &self.notice {
-            wire::resuming(&notice.terminal.id, probe)
+            let id = notice.terminal.id.clone();
+            self.clients.offer_ended(conn, &id);
+            wire::resuming(&id, probe)
         } else {
             wire::resume_none(Some("idle"), probe)
         };
@@ -282,10 +324,16 @@ impl Engine {
 
     /// A client takes up a stream: the whole prefix in one burst, then live.
     fn ack(&mut self, cx: &mut Cx<'_>, conn: &ConnId, id: &RequestId) -> Result<()> {
+        let takes_up = self.clients.takes_up(conn, id);
         if let Some(running) = self.running.as_mut() {
             if running.turn.request_id != *id {
-                // Another stream is active, or will be: any frame for this id would end something on the client.
+                // Another stream is active: any frame for this id would end something on the client. Unless it is what the client was
+                // offered and now waits for: the log is gone, its end is all there is to say.
                 if running.stream.started {
+                    if takes_up {
+                        let ended = self.ended.iter().find(|t| t.id == *id);
+                        cx.send_one(conn, wire::replay_terminal(id, ended));
+                    }
                     return Ok(());
                 }
             } else if running.stream.started {

@@ -111,7 +111,8 @@ pub enum MessageConcurrency {
     },
     /// The running turn ends at its next step; then the newest is answered on top of what it has.
     Steer,
-    /// The running turn ends at once with what it has; then it is answered.
+    /// The running turn ends at once with what it has; then it is answered. A newer one ends it in turn: of several sent together only
+    /// the last has its answer.
     Interrupt,
 }
 

@@ -154,7 +154,7 @@ impl Engine {
 
     /// Opens the attempt of a turn whose row is written.
     pub(super) fn open(&mut self, cx: &mut Cx<'_>, mut turn: Turn) -> Result<()> {
-        let owner = self.take_owner(&turn);
+        let owner = self.take_owner(cx, &turn)?;
         self.supersede_parked(cx, &turn)?;
         let reply_id = turn.reply.clone().ok_or_else(|| Error::corrupt(format!("turn {} has no reply id", turn.id)))?;
         let stored = if turn.kind == Kind::Extend { messages::get(cx.db, &reply_id)? } else { None };
@@ -519,6 +519,9 @@ impl Engine {
             for conn in self.clients.release_parked() {
                 // Who waits for a continuation knows its id only from here: an error is shown to those that take it up (wire X12).
                 let failed = ending == Ending::Error && turn.trigger == CONTINUATION;
+                if failed {
+                    self.clients.offer_ended(&conn, &terminal.id);
+                }
                 cx.send_one(&conn, if failed { wire::resuming(&terminal.id, None) } else { wire::resume_none(None, None) });
             }
         }
