@@ -73,13 +73,13 @@ pub mod prelude {
         },
         engine::{
             config::ClientToolOverride,
-            input::{Decision, ToolOutcome},
+            input::{Decision, Place, ToolOutcome},
             outcome::{ChatErrorContext, ChatResponse, ClientToolSettled, Principal, Stage, StepResult, ToolCall},
         },
         model::{ErrorClass, ModelError, ModelRef},
         runtime::{
             ConnRequest,
-            platform::{HttpRequest, HttpResponse},
+            platform::{Cancel, HttpRequest, HttpResponse},
         },
         wire::message::UiMessage,
     };

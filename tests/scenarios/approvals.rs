@@ -567,7 +567,7 @@ fn a_decision_in_mid_stream_is_kept_and_carried_out_afterwards() {
     }
 }
 
-// T109 of legs: a tool that fails after it was allowed
+// T46 after an approval: a tool that fails
 #[test]
 fn an_allowed_call_may_fail_like_any_other() {
     let (agent, ran) = payer();

@@ -195,7 +195,7 @@ impl Check {
         }
         if done {
             let outcome = frame["outcome"].as_str().unwrap_or_default();
-            // A stream that died and will be recovered closes before its partial is folded (wire §4.13).
+            // T20. A stream that died and will be recovered closes before its partial is folded (wire §4.13).
             if request.unsaved && !replay && !self.cleared && outcome != "recovering" {
                 self.fail("167", format!("the terminal of {id} comes before its transcript"));
             }
