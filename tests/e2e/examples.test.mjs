@@ -1,4 +1,5 @@
-// The pages of the examples, each on its own worker with the demo model, in a real browser.
+// The examples, each on its own worker with the demo model: their pages in a real browser, and the stock hooks as docs/tools.md
+// shows them.
 
 import assert from "node:assert/strict";
 import { existsSync, mkdtempSync } from "node:fs";
@@ -7,6 +8,8 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
+import { openRoom } from "./client.mjs";
+import { openTab, PACKAGES, screen } from "./hook.mjs";
 import { startWorker } from "./worker.mjs";
 
 const CANDIDATES = [
@@ -18,6 +21,7 @@ const CANDIDATES = [
 ];
 const browserPath = CANDIDATES.find((path) => path && existsSync(path));
 const folder = (name) => fileURLToPath(new URL(`../../examples/${name}/`, import.meta.url));
+const notBuilt = (name) => !existsSync(join(folder(name), "build/index.js")) && `${name} is not built: npm test -- --only examples`;
 const LIMIT_MS = 15_000;
 
 let browser;
@@ -34,8 +38,7 @@ after(async () => {
 
 /** A test on the page of one example. `visit()` opens a tab; all tabs show one conversation. */
 function exampleTest(example, name, body) {
-  const built = existsSync(join(folder(example), "build/index.js"));
-  const skip = !browserPath ? "no browser: set CHROME_BIN" : built ? false : `${example} is not built: node ../../scripts/build.mjs`;
+  const skip = browserPath ? notBuilt(example) : "no browser: set CHROME_BIN";
   test(name, { skip, timeout: 90_000 }, async (t) => {
     const worker = await startWorker({ config: join(folder(example), "wrangler.toml"), assets: true });
     const context = await browser.newContext({ viewport: { width: 800, height: 900 } });
@@ -92,13 +95,75 @@ exampleTest("client-tools", "a page answers by itself, by its person, and for a 
   await press(page, "use the tool read_notes");
   await shows(page, "`read_notes` answered: Water the tomatoes.");
 
-  await press(page, "use the tool ask_person: Tea or coffee?");
-  await page.getByLabel("Answer", { exact: true }).fill("Cocoa.");
-  await press(page, "Answer");
-  await shows(page, "`ask_person` answered: Cocoa.");
+  await press(page, "ask me two questions");
+  const field = page.getByLabel("Answer", { exact: true });
+  for (const [left, words] of [[2, "Green."], [1, "Ada."]]) {
+    await field.nth(left - 1).waitFor();
+    await field.last().fill(words);
+    await press(page, "Answer");
+    await page.waitForFunction((rest) => document.querySelectorAll("#messages input").length < rest, left);
+  }
+  await shows(page, /You said: \*\*Ada\.\*\*[^]*You said: \*\*Green\.\*\*/);
 
   await press(page, "use the tool wave: Hello there!");
   await press(page, "Wave back");
   await shows(page, "`wave` answered: The person waves.");
-  assert.equal((await page.locator("#acks").textContent()).match(/accepted/g).length, 3);
+  assert.equal((await page.locator("#acks").textContent()).match(/accepted/g).length, 4);
+});
+
+/** A test on the worker of an example with each of the stock hooks. */
+function hookTest(example, name, body) {
+  const skip = notBuilt(example);
+  for (const use of PACKAGES) {
+    test(`${use}: ${name}`, { skip, timeout: 60_000 }, async (t) => {
+      const worker = await startWorker({ config: join(folder(example), "wrangler.toml") });
+      t.after(() => worker.stop());
+      const room = openRoom(worker);
+      const open = async (chat) => {
+        const tab = await openTab(room, worker, { use, chat });
+        t.after(() => tab.close());
+        return tab.ready();
+      };
+      await body({ room, open });
+    });
+  }
+}
+
+const parts = (value) => value.messages.at(-1)?.parts ?? [];
+const ends = (words) => (value) => value.status === "ready" && value.messages.length === 2 && screen(value)[1][1].includes(words);
+
+hookTest("client-tools", "tools of a React page answer by themselves and by the person", async ({ room, open }) => {
+  const tools = {
+    read_notes: {
+      description: "Reads the notes the person keeps in the page",
+      parameters: { type: "object", properties: {} },
+      execute: () => "Water the tomatoes.",
+    },
+  };
+  const tab = await open({
+    tools,
+    onToolCall: async ({ toolCall: { toolCallId, toolName, input }, addToolOutput }) => {
+      const run = tools[toolName]?.execute;
+      if (run) addToolOutput({ toolCallId, output: await run(input) });
+    },
+  });
+  tab.now.sendMessage({ text: "use the tool read_notes" });
+  await tab.until(ends("`read_notes` answered: Water the tomatoes."));
+
+  tab.now.sendMessage({ text: "use the tool wave: Hello!" });
+  const isOpen = (part) => part.type === "tool-wave" && part.state === "input-available";
+  const { toolCallId } = parts(await tab.until((value) => value.status === "ready" && parts(value).some(isOpen))).find(isOpen);
+  tab.now.addToolOutput({ toolCallId, toolName: "wave", output: "The person waves." });
+  await tab.until((value) => screen(value).at(-1)[1].includes("`wave` answered: The person waves."));
+  assert.equal((await room.history()).length, 4);
+});
+
+hookTest("approvals", "a React page allows a call", async ({ room, open }) => {
+  const tab = await open();
+  tab.now.sendMessage({ text: "transfer 500 to savings" });
+  const asks = (part) => part.state === "approval-requested";
+  const asked = parts(await tab.until((value) => value.status === "ready" && parts(value).some(asks))).find(asks);
+  tab.now.addToolApprovalResponse({ id: asked.approval.id, approved: true });
+  await tab.until(ends("Moved 500 EUR to Savings."));
+  assert.equal((await room.history()).length, 2, "one message, extended");
 });
