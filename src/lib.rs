@@ -72,7 +72,7 @@ pub mod prelude {
             turn::{Step, StepPlan, ToolDecision, Turn, TurnPlan},
         },
         engine::{
-            config::ClientToolOverride,
+            config::{AcceptClientMessages, ClientToolOverride},
             input::{Decision, Place, ToolOutcome},
             outcome::{ChatErrorContext, ChatResponse, ClientToolSettled, Principal, Stage, StepResult, ToolCall},
         },

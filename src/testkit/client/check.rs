@@ -190,6 +190,13 @@ impl Check {
                 _ => self.fail("60", format!("the body of a frame of {id} is no chunk: {body:.200}")),
             }
         }
+        if let Some(seq) = frame["seq"].as_u64().filter(|_| body.is_empty()) {
+            // A chunk that is not for this socket leaves its number.
+            if request.next_seq.is_some_and(|next| next != seq) {
+                self.fail("60", format!("blank {seq} of {id} where {:?} was due", request.next_seq));
+            }
+            request.next_seq = Some(seq + 1);
+        }
         if error {
             request.failed = true;
         }
