@@ -42,7 +42,7 @@ test("what test runners report is added up", () => {
 test("a stage brings what it needs, in order, and an unknown one is an error", () => {
   assert.deepEqual(
     choose(["e2e"]).map(({ name }) => name),
-    ["web", "worker", "e2e-worker", "e2e"],
+    ["web", "worker", "examples", "e2e-worker", "e2e"],
   );
   assert.throws(() => choose(["nativ"]), /no stage 'nativ'; there are: fmt/);
 });

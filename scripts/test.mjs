@@ -96,7 +96,7 @@ const STAGES = [
     name: "examples",
     title: "examples as workers",
     needs: ["worker"],
-    limit: 10,
+    limit: 20,
     commands: () =>
       examples.map((name) => ({ cwd: join(root, "examples", name), command: ["node", "../../scripts/build.mjs"] })),
   },
@@ -111,11 +111,11 @@ const STAGES = [
     name: "e2e",
     title: "real clients on the real runtime",
     counted: true,
-    needs: ["web", "worker", "e2e-worker"],
+    needs: ["web", "worker", "examples", "e2e-worker"],
     limit: 25,
     env: () => (chrome() ? { CHROME_BIN: chrome() } : {}),
     commands: (extra) => (endToEnd().length ? [nodeTest("--test-concurrency=1", ...extra, ...endToEnd())] : []),
-    notes: () => (chrome() ? [] : ["skipped: tests of the page, no browser (set CHROME_BIN, or install chromium)"]),
+    notes: () => (chrome() ? [] : ["skipped: tests of pages, no browser (set CHROME_BIN, or install chromium)"]),
   },
 ];
 

@@ -92,4 +92,6 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../docs/testing.md")]
     struct Testing;
+    #[doc = include_str!("../docs/tools.md")]
+    struct Tools;
 }
