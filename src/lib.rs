@@ -72,9 +72,10 @@ pub mod prelude {
             turn::{Turn, TurnPlan},
         },
         engine::{
-            config::ClientToolOverride,
+            config::{BuiltIns, ClientToolOverride},
             input::Decision,
             outcome::{CallInfo, ChatResponse, ClientToolSettled, Principal},
+            submissions::{SubmissionInspection, SubmissionStatus, SubmitOptions},
         },
         model::ModelRef,
         runtime::{

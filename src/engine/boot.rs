@@ -11,7 +11,7 @@ use crate::{
     error::Result,
     ids::ConnId,
     limits,
-    store::{calls, messages, outbox, streams, turns},
+    store::{calls, messages, outbox, streams, submissions::SubmissionStatus, turns},
     transcript::{
         reducer::Accumulator,
         repair::{self, Close},
@@ -98,6 +98,8 @@ impl Engine {
         // Sockets that outlived the object still show the turn as running (wire X7).
         cx.send(self.clients.all(), wire::terminal(&terminal));
         self.remember_ending(terminal);
+        let message_id = stored.then(|| message.id.clone());
+        self.end_submission(cx, turn, SubmissionStatus::Error, message_id, Some("interrupted".into()))?;
         self.owe_response(cx, turn, stored.then_some(message), TurnStatus::Aborted, None, extends)?;
         cx.emit(
             Event::new("chat:turn:interrupted")

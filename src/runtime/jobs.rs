@@ -14,7 +14,7 @@ use futures_util::{
 };
 
 use super::{
-    ActiveTurn, Runtime,
+    ActiveTurn, Inside, Runtime,
     platform::{Answer, Cancel, Platform},
 };
 use crate::{
@@ -27,11 +27,11 @@ use crate::{
     },
     engine::{
         events::Event,
-        input::{Command, Decision, Failure, Input, JobEvent, Prepared, RpcBody, RpcReply, Site, ToolOutcome},
-        outcome::{CallInfo, ChatResponse, ClientToolSettled, Principal, RpcCall, ToolRun},
+        input::{Answer as Reply, Command, Decision, Failure, Input, JobEvent, Prepared, RpcBody, RpcReply, Site, ToolOutcome},
+        outcome::{CallInfo, ChatResponse, ClientToolSettled, Principal, RpcCall, StatusNote, ToolRun},
     },
     error::{Error, Result},
-    ids::{ConnId, Fence, LegId, TurnId},
+    ids::{ConnId, Fence, LegId},
     limits,
     model::{
         Finish, ModelError, ModelErrorClass, ModelEvent, ModelRequest,
@@ -43,10 +43,10 @@ use crate::{
     wire::ToolApproval,
 };
 
-/// Polls `future` with the object's mark "inside this turn" set, and only then (`turns-and-tools.md` §2.2).
+/// Polls `future` with the object's mark of whose code runs set, and only then (`turns-and-tools.md` §2.2).
 struct Scoped<A: Agent, P: Platform, F> {
     runtime: Rc<Runtime<A, P>>,
-    turn: TurnId,
+    inside: Inside,
     future: Pin<Box<F>>,
 }
 
@@ -55,7 +55,7 @@ impl<A: Agent, P: Platform, F: Future> Future for Scoped<A, P, F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.get_mut();
-        let before = this.runtime.inside.replace(Some(this.turn.clone()));
+        let before = this.runtime.inside.replace(Some(this.inside));
         let poll = this.future.as_mut().poll(cx);
         this.runtime.inside.set(before);
         poll
@@ -70,8 +70,8 @@ enum Waited<T> {
 }
 
 impl<A: Agent, P: Platform> Runtime<A, P> {
-    fn scoped<F: Future>(self: &Rc<Self>, turn: &TurnId, future: F) -> Scoped<A, P, F> {
-        Scoped { runtime: self.clone(), turn: turn.clone(), future: Box::pin(future) }
+    fn scoped<F: Future>(self: &Rc<Self>, inside: Inside, future: F) -> Scoped<A, P, F> {
+        Scoped { runtime: self.clone(), inside, future: Box::pin(future) }
     }
 
     /// Runs a hook under a deadline. One that is ready at once costs no timer.
@@ -100,7 +100,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             Some(ActiveTurn { fence: fence.clone(), turn: turn.clone(), tools: Tools::new(), cancel: Cancel::new() });
         let this = self.clone();
         self.start(Box::pin(async move {
-            let hook = this.scoped(&fence.turn, this.agent.before_turn(&turn));
+            let hook = this.scoped(Inside::Turn, this.agent.before_turn(&turn));
             let plan = this.within(limits::BEFORE_TURN_MS, hook).await.unwrap_or_else(|| {
                 Err(Error::application(format!("before_turn took more than {} ms (limits::BEFORE_TURN_MS)", limits::BEFORE_TURN_MS)))
             });
@@ -312,10 +312,10 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     }
 
     /// What the predicate of a tool says of a call. Whatever goes wrong with it, a person is asked.
-    async fn approval(self: &Rc<Self>, fence: &Fence, tool: Option<&Tool>, run: &ToolRun, scope: TurnScope) -> Approval {
+    async fn approval(self: &Rc<Self>, tool: Option<&Tool>, run: &ToolRun, scope: TurnScope) -> Approval {
         let Some(check) = tool.and_then(|tool| tool.check_approval(run.input.clone(), scope)) else { return Approval::Ask };
         let ms = self.agent.config().hook_deadline_ms;
-        let fault = match self.within(ms, self.scoped(&fence.turn, check)).await {
+        let fault = match self.within(ms, self.scoped(Inside::Turn, check)).await {
             Some(Ok(verdict)) => return verdict,
             Some(Err(error)) => error.message().to_owned(),
             None => format!("it took more than {ms} ms"),
@@ -330,7 +330,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         let Some((tool, scope)) = self.tool_of(&fence, &run) else { return };
         let this = self.clone();
         self.start(Box::pin(async move {
-            let verdict = this.approval(&fence, tool.as_ref(), &run, scope).await;
+            let verdict = this.approval(tool.as_ref(), &run, scope).await;
             this.post(Input::Job(fence, JobEvent::ApprovalChecked(run.call, verdict)));
         }));
     }
@@ -341,22 +341,22 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         let this = self.clone();
         self.start(Box::pin(async move {
             let call = run.call.clone();
-            let outcome = this.execute(&fence, tool, run, scope).await;
+            let outcome = this.execute(tool, run, scope).await;
             this.post(Input::Job(fence, JobEvent::ToolEnded(call, outcome)));
         }));
     }
 
-    async fn execute(self: &Rc<Self>, fence: &Fence, tool: Option<Tool>, run: ToolRun, scope: TurnScope) -> ToolOutcome {
+    async fn execute(self: &Rc<Self>, tool: Option<Tool>, run: ToolRun, scope: TurnScope) -> ToolOutcome {
         let unknown = || ToolOutcome::Error(format!("there is no tool `{}`", run.name));
         let Some(tool) = tool else { return unknown() };
         if run.approved
-            && let Approval::Deny(reason) = self.approval(fence, Some(&tool), &run, scope.clone()).await
+            && let Approval::Deny(reason) = self.approval(Some(&tool), &run, scope.clone()).await
         {
             // The rules may have become stricter since a person allowed it.
             return ToolOutcome::Error(format!("the tool `{}` may not run any more: {reason}", run.name));
         }
         let Some(work) = tool.start(run.input, scope) else { return unknown() };
-        match self.within(run.timeout_ms, self.scoped(&fence.turn, work)).await {
+        match self.within(run.timeout_ms, self.scoped(Inside::Turn, work)).await {
             Some(Ok(output)) => ToolOutcome::Output(output),
             Some(Err(ToolError::ToModel(text))) => ToolOutcome::Error(text),
             Some(Err(ToolError::Fatal(text))) => ToolOutcome::Fatal(text),
@@ -402,10 +402,34 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         }));
     }
 
+    /// Tells the application what became of submissions, one change at a time and in their order, and then whoever waited.
+    pub(super) fn submission_status(self: &Rc<Self>, note: StatusNote) {
+        self.notes.borrow_mut().push_back(note);
+        if self.telling.replace(true) {
+            return;
+        }
+        let this = self.clone();
+        self.start(Box::pin(async move {
+            loop {
+                let next = this.notes.borrow_mut().pop_front();
+                let Some(StatusNote { submission, is_news, waiters }) = next else { break };
+                if is_news {
+                    let hook = this.scoped(Inside::StatusHook, this.agent.on_submission_status(&submission));
+                    this.bounded("on_submission_status", None, hook).await;
+                }
+                for to in waiters {
+                    this.reply(to, Ok(Reply::Submission(Some(Box::new(submission.clone())))));
+                }
+            }
+            this.telling.set(false);
+        }));
+    }
+
     /// A method called by a client.
     pub(super) fn call(self: &Rc<Self>, conn: ConnId, call: RpcCall) {
         let RpcCall { id, method, args, readonly } = call;
-        let method = match self.agent.callables().get(&method) {
+        let callables = self.agent.callables().with_built_in(self.agent.config().callables);
+        let method = match callables.get(&method) {
             Ok(method) => method,
             Err(error) => {
                 let body = RpcBody::Error(error.message().to_string());
