@@ -13,7 +13,7 @@ use crate::{
     ids::{ConnId, RequestId},
     limits,
     store::{meta, streams},
-    wire::{self, ClientFrame, Ending, Terminal},
+    wire::{self, ClientFrame, Ending},
 };
 
 /// Why a socket gets no live response frames, or will be offered the next stream.
@@ -329,8 +329,7 @@ impl Engine {
                 .with("reason", reason.as_str())
                 .with("connection", conn.as_str()),
         );
-        let terminal = Terminal { id, ending: Ending::Error, body: reason, message_ids: None, continuation: false };
-        cx.send_one(conn, wire::terminal(&terminal));
+        cx.push(Effect::Refuse(conn.clone(), id, reason));
     }
 
     /// Stores a state and tells everyone who is to know. The inner error is the caller's.

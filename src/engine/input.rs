@@ -192,6 +192,10 @@ pub enum JobEvent {
     Model(Vec<ModelEvent>),
     /// The model call ended.
     ModelEnded(Result<Finish, Box<Failure>>),
+    /// The only tools the model is offered in the current step.
+    Offered(Vec<String>),
+    /// The application gave a call another input, or none.
+    CallRepaired(CallId, Option<Value>),
     /// The predicate of a tool said whether a call may run.
     ApprovalChecked(CallId, Approval),
     /// A tool ended.
@@ -236,6 +240,8 @@ pub struct Prepared {
     pub reasoning: Reasoning,
     /// Metadata of the reply.
     pub metadata: Option<Value>,
+    /// Tools after whose step the turn ends.
+    pub stop_after: Vec<String>,
 }
 
 /// A tool as the engine sees it: what the model is told, and what its execution means.

@@ -177,7 +177,7 @@ impl Engine {
                 }
                 // The history is read and the model is called, unless calls that were allowed come first.
                 (Some(running), JobEvent::Prepared(Ok(_))) if running.fence == *fence => running.calls.is_empty(),
-                (Some(running), JobEvent::RetryDue) if running.fence == *fence => true,
+                (Some(running), JobEvent::RetryDue | JobEvent::Offered(_)) if running.fence == *fence => true,
                 (Some(running), _) => running.fence != *fence,
                 (None, _) => true,
             },

@@ -160,6 +160,13 @@ impl Accumulator {
         self.message.parts.iter().rfind(|part| call_id(part) == Some(call))
     }
 
+    /// The parts of the last step.
+    pub fn last_step(&self) -> Vec<Part> {
+        let message = self.message();
+        let start = message.parts.iter().rposition(|part| part_type(part) == "step-start").map_or(0, |at| at + 1);
+        message.parts.into_iter().skip(start).collect()
+    }
+
     /// The calls that still wait for their end, in order.
     pub fn open_calls(&self) -> impl Iterator<Item = &Part> {
         self.message.parts.iter().filter(|part| call_id(part).is_some() && !is_settled(part))

@@ -90,11 +90,9 @@ impl Check {
                 self.asked.insert(id);
             }
             "cf_agent_stream_resume_ack" => {
-                // A complete replay follows, whatever came before; none if the terminal crossed the ACK and another stream runs.
+                // A complete replay follows, whatever comes before it; none if the terminal crossed the ACK and another stream runs.
                 let request = self.requests.entry(id).or_default();
-                if !request.ended {
-                    *request = Request { continuation: request.continuation, acks: request.acks, ..Request::default() };
-                }
+                request.withheld = false;
                 request.acks += 1;
             }
             "cf_agent_stream_resume_request" => {
@@ -219,6 +217,10 @@ impl Check {
             _ => self.streaming = Some(id.to_owned()),
         }
         request.open = true;
+        if replay && frame["seq"] == 0 && request.acks > 0 {
+            // Each ACK has a replay of its own; two may be on their way.
+            *request = Request { continuation: request.continuation, acks: request.acks, open: true, ..Request::default() };
+        }
         if let Some(seq) = frame["seq"].as_u64() {
             // The first number seen is where this socket joined; from there on without gaps.
             if request.next_seq.is_some_and(|next| next != seq) {
