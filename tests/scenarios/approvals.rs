@@ -292,7 +292,7 @@ fn a_question_survives_the_object() {
             world.reconnect(&tab);
             world.run();
         }
-        assert_eq!(tab.open_calls(), [id.clone()]);
+        assert_eq!(tab.open_calls(), std::slice::from_ref(&id));
         tab.approve(&id, true);
         world.run();
         assert_eq!(ran.borrow().len(), 1);
@@ -420,7 +420,7 @@ fn who_may_decide_is_up_to_the_application() {
         }
         assert_eq!(clerk.status(), Status::Ready, "it is told in the end");
         assert_eq!((ran.borrow().len(), world.provider_requests().len()), (0, 1));
-        assert_eq!(clerk.open_calls(), [id.clone()], "its screen is put right");
+        assert_eq!(clerk.open_calls(), std::slice::from_ref(&id), "its screen is put right");
         assert_parked(&world);
         boss.approve(&id, true);
         world.run();

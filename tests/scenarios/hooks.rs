@@ -12,6 +12,7 @@ use wakeful::{
 use crate::{assert_idle, assert_parked, custom::tool, page_tools::parts};
 
 type Changes<I, O> = Rc<dyn Fn(&I) -> Result<O>>;
+type Mends = Rc<dyn Fn(&ToolCall) -> Option<Value>>;
 
 /// What the hooks saw, and what they do, one closure each.
 #[derive(Clone)]
@@ -21,7 +22,7 @@ struct Hooked {
     may: Changes<Turn, ()>,
     step: Changes<Step, StepPlan>,
     call: Changes<ToolCall, ToolDecision>,
-    repair: Rc<dyn Fn(&ToolCall) -> Option<Value>>,
+    repair: Mends,
     class: Option<ErrorClass>,
     hangs: &'static str,
 }
