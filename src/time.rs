@@ -3,7 +3,7 @@
 use std::ops::{Add, Sub};
 
 /// Milliseconds since the Unix epoch, or a span of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Millis(pub i64);
 
 impl Millis {

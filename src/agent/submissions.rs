@@ -58,12 +58,8 @@ impl AgentHandle {
     /// No message, one that is none, or an id that exists; more than a row holds; id and key of two submissions; more than
     /// [`PENDING_SUBMISSIONS`](crate::limits::PENDING_SUBMISSIONS) waiting; a read-only connection.
     pub async fn submit_messages(&self, messages: Vec<UiMessage>, options: SubmitOptions) -> Result<Submitted> {
-        self.submit(values(messages), options).await
-    }
-
-    async fn submit(&self, messages: Vec<Value>, options: SubmitOptions) -> Result<Submitted> {
         self.may_change()?;
-        submitted(self.ask(Command::Submission(Ask::Submit(messages, options, self.chain))).await?)
+        submitted(self.ask(Command::Submission(Ask::Submit(values(messages), options, self.chain))).await?)
     }
 
     /// A submission, if there is one of this id.
@@ -200,53 +196,77 @@ fn counted(answer: Answer) -> Result<usize> {
     if let Answer::Count(n) = answer { Ok(n) } else { unexpected() }
 }
 
+/// The built-in methods about submissions.
+const METHODS: [&str; 4] = ["submitMessages", "inspectSubmission", "listSubmissions", "cancelSubmission"];
+
 impl Callables {
     /// Adds what the crate offers by itself, behind what the application has.
     pub(crate) fn with_built_in(self, groups: BuiltIns) -> Self {
-        if !groups.submissions {
-            return self;
-        }
-        self.with("submitMessages", |call| async move {
-            let Some(Value::Array(messages)) = call.args.first().cloned() else {
+        let names = METHODS.iter().filter(|_| groups.submissions);
+        names.fold(self, |all, name| all.with(*name, |call| built_in(name, call)))
+    }
+}
+
+/// One future for all of them, rather than one each: a state machine is the larger part of such a method.
+async fn built_in(method: &'static str, call: Call) -> Result<Option<Value>> {
+    let ask = asked(method, &call)?;
+    if !ask.only_reads() {
+        call.handle.may_change()?;
+    }
+    shown(call.handle.ask(Command::Submission(ask)).await?).map(Some)
+}
+
+fn asked(method: &str, call: &Call) -> Result<Ask> {
+    Ok(match method {
+        "submitMessages" => {
+            let Some(Value::Array(messages)) = call.args.first() else {
                 return Err(Error::input("submitMessages needs an array of messages"));
             };
             let options = SubmitOptions {
-                submission_id: text(&call, 1, "submissionId")?,
-                idempotency_key: text(&call, 1, "idempotencyKey")?,
-                metadata: field(&call, 1, "metadata")?.cloned(),
+                submission_id: text(call, 1, "submissionId")?,
+                idempotency_key: text(call, 1, "idempotencyKey")?,
+                metadata: field(call, 1, "metadata")?.cloned(),
             };
-            let Submitted { accepted, submission } = call.handle.submit(messages, options).await?;
-            let mut result = serde_json::to_value(submission)?;
-            if let Value::Object(fields) = &mut result {
-                fields.insert("accepted".into(), accepted.into());
-            }
-            Ok(Some(result))
-        })
-        .with("inspectSubmission", |call| async move {
-            Ok(Some(serde_json::to_value(call.handle.inspect_submission(&id(&call)?).await?)?))
-        })
-        .with("listSubmissions", |call| async move {
-            let status = match field(&call, 0, "status")? {
+            Ask::Submit(messages.clone(), options, 0)
+        }
+        "listSubmissions" => {
+            let status = match field(call, 0, "status")? {
                 None => Vec::new(),
                 Some(Value::Array(names)) => names.iter().map(status).collect::<Result<_>>()?,
                 Some(name) => vec![status(name)?],
             };
-            let limit = match field(&call, 0, "limit")? {
+            let limit = match field(call, 0, "limit")? {
                 None => None,
                 Some(n) => Some(n.as_u64().ok_or_else(|| Error::input("`limit` is not a whole number"))?),
             };
-            let limit = limit.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-            Ok(Some(serde_json::to_value(call.handle.list_submissions(ListOptions { status, limit }).await?)?))
-        })
-        .with("cancelSubmission", |call| async move {
+            Ask::List(ListOptions { status, limit: limit.map(|n| u32::try_from(n).unwrap_or(u32::MAX)) })
+        }
+        "cancelSubmission" => {
             let reason = match call.args.get(1) {
                 None | Some(Value::Null) => None,
-                Some(Value::String(reason)) => Some(reason.as_str()),
+                Some(Value::String(reason)) => Some(reason.clone()),
                 Some(_) => return Err(Error::input("the reason is not a string")),
             };
-            Ok(Some(serde_json::to_value(call.handle.cancel_submission(&id(&call)?, reason).await?)?))
-        })
-    }
+            Ask::Cancel(id(call)?, reason)
+        }
+        _ => Ask::Inspect(id(call)?),
+    })
+}
+
+fn shown(answer: Answer) -> Result<Value> {
+    Ok(match answer {
+        Answer::Submitted(submitted) => {
+            let mut shown = submitted.submission.json();
+            if let Value::Object(fields) = &mut shown {
+                fields.insert("accepted".into(), submitted.accepted.into());
+            }
+            shown
+        }
+        Answer::Submission(found) => found.map_or(Value::Null, |found| found.json()),
+        Answer::Submissions(list) => list.iter().map(SubmissionInspection::json).collect(),
+        Answer::Cancelled(cancelled) => cancelled.json(),
+        _ => return unexpected(),
+    })
 }
 
 fn id(call: &Call) -> Result<String> {

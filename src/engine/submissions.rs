@@ -4,8 +4,7 @@
 //! conversation and the turn is opened; in the transaction that ends the turn, the row gets its outcome. There is no moment at which
 //! messages are applied and their turn is not.
 
-use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Engine,
@@ -78,24 +77,37 @@ pub struct Submitted {
 }
 
 /// What became of a wish to cancel a submission.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Cancelled {
     /// Whether it was.
     pub outcome: CancelOutcome,
     /// What it was before.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub previous_status: Option<SubmissionStatus>,
     /// Whether its messages are in the conversation.
     pub messages_applied: bool,
     /// What it is now.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub submission: Option<SubmissionInspection>,
 }
 
+impl Cancelled {
+    /// As clients see it.
+    pub fn json(&self) -> Value {
+        let outcome = match self.outcome {
+            CancelOutcome::Cancelled => "cancelled",
+            CancelOutcome::AlreadyTerminal => "already_terminal",
+            CancelOutcome::NotFound => "not_found",
+        };
+        let mut shown = json!({ "outcome": outcome, "messagesApplied": self.messages_applied });
+        if let (Value::Object(fields), Some(before), Some(now)) = (&mut shown, self.previous_status, &self.submission) {
+            fields.insert("previousStatus".into(), before.as_str().into());
+            fields.insert("submission".into(), now.json());
+        }
+        shown
+    }
+}
+
 /// Whether a submission was cancelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelOutcome {
     /// It was.
     Cancelled,
@@ -125,7 +137,8 @@ pub enum Ask {
 }
 
 impl Ask {
-    pub(super) fn only_reads(&self) -> bool {
+    /// Whether it changes no row.
+    pub(crate) fn only_reads(&self) -> bool {
         matches!(self, Ask::Inspect(_) | Ask::List(_) | Ask::Wait(_))
     }
 }

@@ -106,7 +106,7 @@ fn submissions_are_answered_in_their_order() {
     let first = try_submit(&world, "A", SubmitOptions { metadata: Some(metadata.clone()), ..named("A") }).unwrap();
     assert_eq!(
         serde_json::to_value(&first.submission).unwrap(),
-        json!({ "submissionId": "A", "requestId": "A", "status": "pending", "metadata": metadata, "createdAt": at })
+        json!({ "submissionId": "A", "requestId": "A", "status": "pending", "metadata": metadata, "createdAt": at.0 })
     );
     submit(&world, "B");
     submit(&world, "C");
@@ -614,14 +614,14 @@ fn clients_submit_by_built_in_methods() {
     let message = |id: &str| json!([{ "id": id, "role": "user", "parts": [{ "type": "text", "text": id }] }]);
     let options = json!({ "submissionId": "A", "idempotencyKey": "k", "metadata": { "n": 1 } });
     let accepted = json!({
-        "accepted": true, "submissionId": "A", "idempotencyKey": "k", "requestId": "A", "status": "pending", "metadata": { "n": 1 }, "createdAt": at
+        "accepted": true, "submissionId": "A", "idempotencyKey": "k", "requestId": "A", "status": "pending", "metadata": { "n": 1 }, "createdAt": at.0
     });
     assert_eq!(rpc(&socket, "submitMessages", json!([message("a"), options])), accepted);
     let running = rpc(&socket, "submitMessages", json!([[], { "idempotencyKey": "k" }]));
-    assert_eq!((&running["accepted"], &running["status"], &running["startedAt"]), (&json!(false), &json!("running"), &json!(at)));
+    assert_eq!((&running["accepted"], &running["status"], &running["startedAt"]), (&json!(false), &json!("running"), &json!(at.0)));
     let second = rpc(&socket, "submitMessages", json!([message("b")]))["submissionId"].clone();
     let inspected = rpc(&guest, "inspectSubmission", json!([second]));
-    assert_eq!(inspected, json!({ "submissionId": second, "requestId": second, "status": "pending", "createdAt": at }));
+    assert_eq!(inspected, json!({ "submissionId": second, "requestId": second, "status": "pending", "createdAt": at.0 }));
     assert_eq!(rpc(&guest, "inspectSubmission", json!(["X"])), Value::Null);
     assert_eq!(rpc(&guest, "listSubmissions", json!([{ "status": "pending" }])), json!([inspected]));
     assert_eq!(rpc(&guest, "listSubmissions", json!([{ "status": ["pending", "running"], "limit": 1 }])), json!([inspected]));
@@ -629,7 +629,7 @@ fn clients_submit_by_built_in_methods() {
     assert_eq!(rpc(&guest, "submitMessages", json!([message("c")])), "Connection is readonly");
     assert_eq!(rpc(&guest, "cancelSubmission", json!([second])), "Connection is readonly");
     let cancelled = rpc(&socket, "cancelSubmission", json!([second, "no need"]));
-    let after = json!({ "submissionId": second, "requestId": second, "status": "aborted", "error": "no need", "createdAt": at, "completedAt": at });
+    let after = json!({ "submissionId": second, "requestId": second, "status": "aborted", "error": "no need", "createdAt": at.0, "completedAt": at.0 });
     assert_eq!(
         cancelled,
         json!({ "outcome": "cancelled", "previousStatus": "pending", "messagesApplied": false, "submission": after })
