@@ -73,14 +73,14 @@ pub mod prelude {
         },
         engine::{
             config::{BuiltIns, ClientToolOverride},
-            input::{Decision, ToolOutcome},
+            input::{Decision, Place, ToolOutcome},
             outcome::{ChatErrorContext, ChatResponse, ClientToolSettled, Principal, Stage, StepResult, ToolCall},
             submissions::{SubmissionInspection, SubmissionStatus, SubmitOptions},
         },
         model::{ErrorClass, ModelError, ModelRef},
         runtime::{
             ConnRequest,
-            platform::{HttpRequest, HttpResponse},
+            platform::{Cancel, HttpRequest, HttpResponse},
         },
         wire::message::UiMessage,
     };

@@ -97,6 +97,8 @@ pub enum MessageConcurrency {
     Latest,
     /// As `Latest`: the one answer sees all of them.
     Merge,
+    /// As `Latest`, and those that wait become one message: the id of the newest, their texts with a blank line between.
+    MergeCollapse,
     /// It is not taken; its sender gets the conversation as it is.
     Drop,
     /// As `Latest`, and the newest waits until no newer one came for so long.

@@ -63,6 +63,8 @@ pub enum Command {
         messages: Vec<Value>,
         /// Metadata for the reply.
         metadata: Option<Value>,
+        /// The id clients are to know it by; one of ours if `None`.
+        request_id: Option<RequestId>,
         /// How many response hooks led to this, one from the other.
         chain: u32,
     },
@@ -79,6 +81,8 @@ pub enum Command {
         messages: Vec<Value>,
         /// Replace those that exist.
         upsert: bool,
+        /// Where they are added.
+        place: Place,
     },
     /// Forget everything.
     Clear,
@@ -118,6 +122,18 @@ pub enum Command {
     Submission(Ask),
     /// A call that is waited for is waited for so many milliseconds from now.
     ExtendWait(CallId, u32),
+}
+
+/// Where messages are added to the conversation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// At its end.
+    #[default]
+    End,
+    /// As a beginning of its own: what was said before leaves the path, and stays stored.
+    Root,
+    /// After this message: what followed it leaves the path, and stays stored.
+    After(String),
 }
 
 /// What a command is answered with.

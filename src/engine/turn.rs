@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    ids::{ConnId, Fence, MessageId, RequestId},
+    ids::{CallId, ConnId, Fence, MessageId, RequestId},
     limits,
     model::{Finish, FinishReason, ModelError, ModelErrorClass, ModelRequest, Msg, Usage},
     store::{
@@ -85,10 +85,25 @@ pub(super) struct Running {
     rows_before: u64,
     /// Whether a newer message wants it to end at its next step.
     pub(super) steered: bool,
+    /// The calls of an earlier leg that run in this one.
+    pub(super) earlier: Vec<CallId>,
     /// Who answered the calls that it goes on after.
     pub(super) owner: Option<ConnId>,
     /// Whether something was decided that no chunk says: everybody gets the message at the end.
     pub(super) heals: bool,
+}
+
+impl Running {
+    /// Whether this chunk says what came of a call of an earlier leg.
+    pub(super) fn is_of_earlier_leg(&self, chunk: &str) -> bool {
+        !self.earlier.is_empty()
+            && match Chunk::parse(chunk) {
+                Some(
+                    Chunk::ToolOutputAvailable { call, .. } | Chunk::ToolOutputError { call, .. } | Chunk::ToolOutputDenied { call },
+                ) => self.earlier.contains(&call),
+                _ => false,
+            }
+    }
 }
 
 impl Engine {
@@ -192,6 +207,7 @@ impl Engine {
             plan: None,
             history: Vec::new(),
             step: 0,
+            earlier: allowed.iter().map(|call| call.id.clone()).collect(),
             calls: allowed,
             offered: None,
             retries: 0,

@@ -420,6 +420,11 @@ impl<A: Agent, P: Platform> Mailbox for Runtime<A, P> {
         receiver
     }
 
+    fn mint(&self) -> String {
+        let mut rng = self.rng.borrow_mut();
+        rng.get_or_insert_with(|| Rng::new(self.platform.entropy())).text(16)
+    }
+
     fn now(&self) -> Millis {
         self.platform.now()
     }

@@ -139,6 +139,18 @@ pub fn plan(posted: &[Posted<'_>], stored: &Heads, regenerate: bool) -> Result<P
     Ok(plan)
 }
 
+/// Several user messages as one: everything but text in order, and the texts with a blank line between them. It keeps the id and
+/// metadata of `newest`.
+pub fn collapse(all: &[UiMessage], mut newest: UiMessage) -> UiMessage {
+    let parts = all.iter().flat_map(|message| &message.parts);
+    newest.parts = parts.filter(|part| wire::message::part_type(part) != "text").cloned().collect();
+    let texts: Vec<String> = all.iter().map(UiMessage::text).filter(|text| !text.is_empty()).collect();
+    if !texts.is_empty() {
+        newest.parts.push(wire::message::text_part(texts.join("\n\n")));
+    }
+    newest
+}
+
 fn user_message(posted: &Posted<'_>) -> Result<Taken, String> {
     let raw = posted.raw.get();
     if raw.len() > limits::USER_MESSAGE {
