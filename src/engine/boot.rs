@@ -11,7 +11,7 @@ use crate::{
     error::Result,
     ids::ConnId,
     limits,
-    store::{calls, messages, outbox, streams, submissions::SubmissionStatus, turns},
+    store::{calls, messages, outbox, streams, turns},
     transcript::{
         reducer::Accumulator,
         repair::{self, Close},
@@ -99,7 +99,7 @@ impl Engine {
         cx.send(self.clients.all(), wire::terminal(&terminal));
         self.remember_ending(terminal);
         let message_id = stored.then(|| message.id.clone());
-        self.end_submission(cx, turn, SubmissionStatus::Error, message_id, Some("interrupted".into()))?;
+        self.end_submission(cx, turn, Ending::Error, message_id, Some("interrupted".into()))?;
         self.owe_response(cx, turn, stored.then_some(message), TurnStatus::Aborted, None, extends)?;
         cx.emit(
             Event::new("chat:turn:interrupted")

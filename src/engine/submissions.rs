@@ -25,7 +25,7 @@ use crate::{
     },
     time::Millis,
     transcript::reconcile::Taken,
-    wire::{self, message::UiMessage},
+    wire::{self, Ending, message::UiMessage},
 };
 
 pub use crate::store::submissions::{SubmissionInspection, SubmissionStatus};
@@ -300,11 +300,17 @@ impl Engine {
         &mut self,
         cx: &mut Cx<'_>,
         turn: &Turn,
-        status: SubmissionStatus,
+        ending: Ending,
         message: Option<String>,
         error: Option<String>,
     ) -> Result<()> {
         let Some(mut submission) = turn.submission.as_deref().map_or(Ok(None), |id| rows::get(cx.db, id))? else { return Ok(()) };
+        let status = match ending {
+            // Also where the turn parks: what was submitted has its answer (decision 30).
+            Ending::Completed => SubmissionStatus::Completed,
+            Ending::Error => SubmissionStatus::Error,
+            Ending::Aborted | Ending::Skipped => SubmissionStatus::Aborted,
+        };
         match submission.status {
             SubmissionStatus::Running => {
                 submission.message_id = message;

@@ -24,7 +24,6 @@ use crate::{
         calls,
         messages::{self, NewMessage},
         streams::{self, Notice},
-        submissions::SubmissionStatus,
         turns::{self, Kind, Turn},
     },
     time::Millis,
@@ -535,13 +534,7 @@ impl Engine {
             Ending::Aborted | Ending::Skipped => TurnStatus::Aborted,
         };
         let message = stored.then_some(message);
-        let ended = match ending {
-            // Also where it parks: what was submitted has its answer (decision 30).
-            Ending::Completed => SubmissionStatus::Completed,
-            Ending::Error => SubmissionStatus::Error,
-            Ending::Aborted | Ending::Skipped => SubmissionStatus::Aborted,
-        };
-        self.end_submission(cx, &turn, ended, message.as_ref().map(|m| m.id.clone()), error.clone())?;
+        self.end_submission(cx, &turn, ending, message.as_ref().map(|m| m.id.clone()), error.clone())?;
         self.owe_response(cx, &turn, message.clone(), status, error.clone(), extends)?;
         self.answer_waiter(cx, &turn, status, error, message, extends);
         cx.emit(
