@@ -72,7 +72,7 @@ pub mod prelude {
             turn::{Step, StepPlan, ToolDecision, Turn, TurnPlan},
         },
         engine::{
-            config::{BuiltIns, ClientToolOverride},
+            config::{AcceptClientMessages, BuiltIns, ClientToolOverride},
             input::{Decision, Place, ToolOutcome},
             outcome::{ChatErrorContext, ChatResponse, ClientToolSettled, Principal, Stage, StepResult, ToolCall},
             submissions::{SubmissionInspection, SubmissionStatus, SubmitOptions},

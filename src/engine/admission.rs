@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Engine,
-    config::MessageConcurrency,
+    config::{AcceptClientMessages, MessageConcurrency},
     events::Event,
     input::{Answer, Place, ReplyTo, TurnResult, TurnStatus},
     outcome::{Cx, Effect},
@@ -124,7 +124,8 @@ impl Engine {
         };
         let ids: Vec<&str> = posted.iter().map(|p| &*p.id).collect();
         let stored = messages::heads(cx.db, &ids)?;
-        let mut plan = match reconcile::plan(&posted, &stored, body.regenerate) {
+        let takes_text = self.config.accept_client_messages == AcceptClientMessages::NewAssistantText;
+        let mut plan = match reconcile::plan(&posted, &stored, body.regenerate, takes_text) {
             Ok(plan) => plan,
             Err(reason) => {
                 self.refuse(cx, conn, id, reason);
