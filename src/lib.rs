@@ -72,9 +72,10 @@ pub mod prelude {
             turn::{Step, StepPlan, ToolDecision, Turn, TurnPlan},
         },
         engine::{
-            config::{AcceptClientMessages, ClientToolOverride},
+            config::{AcceptClientMessages, BuiltIns, ClientToolOverride},
             input::{Decision, Place, ToolOutcome},
             outcome::{ChatErrorContext, ChatResponse, ClientToolSettled, Principal, Stage, StepResult, ToolCall},
+            submissions::{SubmissionInspection, SubmissionStatus, SubmitOptions},
         },
         model::{ErrorClass, ModelError, ModelRef},
         runtime::{

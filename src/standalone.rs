@@ -116,6 +116,10 @@ impl Agent for Assistant {
         self.instructions.clone().map_or(Cow::Borrowed(DEFAULT_INSTRUCTIONS), Cow::Owned)
     }
 
+    fn config(&self) -> Config {
+        Config { callables: BuiltIns { submissions: true }, ..Config::default() }
+    }
+
     fn tools(&self, _: &Turn) -> Tools {
         Tools::new()
             .with(

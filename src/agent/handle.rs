@@ -28,6 +28,8 @@ pub(crate) trait Mailbox {
     fn sleep(&self, ms: u32) -> LocalBoxFuture<'static, ()>;
     /// Whether code of a running turn is being polled right now.
     fn inside_turn(&self) -> bool;
+    /// Whether `on_submission_status` is being polled right now.
+    fn inside_status_hook(&self) -> bool;
     /// Sends a binary frame.
     fn send_binary(&self, conn: &ConnId, bytes: &[u8]);
 }
@@ -35,9 +37,9 @@ pub(crate) trait Mailbox {
 /// A way to the conversation from hooks, callables and HTTP handlers.
 #[derive(Clone)]
 pub struct AgentHandle {
-    mailbox: Rc<dyn Mailbox>,
+    pub(super) mailbox: Rc<dyn Mailbox>,
     readonly: bool,
-    chain: u32,
+    pub(super) chain: u32,
 }
 
 impl AgentHandle {
@@ -241,7 +243,7 @@ impl AgentHandle {
         self.mailbox.sleep(ms)
     }
 
-    fn may_wait(&self, trigger: &str) -> Result<()> {
+    pub(super) fn may_wait(&self, trigger: &str) -> Result<()> {
         if self.mailbox.inside_turn() {
             // The turn would wait for itself (`turns-and-tools.md` §2.2). The text is stable.
             return Err(Error::refused(format!(
@@ -251,11 +253,11 @@ impl AgentHandle {
         Ok(())
     }
 
-    fn may_change(&self) -> Result<()> {
+    pub(super) fn may_change(&self) -> Result<()> {
         if self.readonly { Err(Error::refused("Connection is readonly")) } else { Ok(()) }
     }
 
-    async fn ask(&self, command: Command) -> Result<Answer> {
+    pub(super) async fn ask(&self, command: Command) -> Result<Answer> {
         let answer = self.mailbox.clone().ask(command);
         answer.await.unwrap_or_else(|_| Err(Error::platform("the object was restarted before it could answer")))
     }
@@ -272,7 +274,7 @@ impl AgentHandle {
     }
 }
 
-fn values(messages: Vec<UiMessage>) -> Vec<Value> {
+pub(super) fn values(messages: Vec<UiMessage>) -> Vec<Value> {
     messages.into_iter().map(UiMessage::into_value).collect()
 }
 
@@ -401,7 +403,7 @@ impl TurnScope {
         self.mailbox.sleep(ms)
     }
 
-    async fn ask(&self, command: Command) -> Result<Answer> {
+    pub(super) async fn ask(&self, command: Command) -> Result<Answer> {
         let answer = self.mailbox.clone().ask(command);
         answer.await.unwrap_or_else(|_| Err(Error::platform("the object was restarted before it could answer")))
     }

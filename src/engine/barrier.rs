@@ -137,6 +137,8 @@ impl Engine {
             client_tools: self.client_tools.clone(),
             metadata: None,
             origin_ids: None,
+            // It was completed when the leg ended that answered it (decision 30).
+            submission: None,
             created_at: cx.now,
             ..parked.turn
         };

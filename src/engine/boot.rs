@@ -94,6 +94,8 @@ impl Engine {
         // Sockets that outlived the object still show the turn as running (wire X7).
         cx.send(self.clients.all(), wire::terminal(&terminal));
         self.remember_ending(terminal);
+        let message_id = stored.then(|| message.id.clone());
+        self.end_submission(cx, turn, Ending::Error, message_id, Some("interrupted".into()))?;
         self.owe_response(cx, turn, stored.then_some(message), TurnStatus::Aborted, None, extends)?;
         cx.emit(
             Event::new("chat:turn:interrupted")

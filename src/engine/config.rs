@@ -32,6 +32,8 @@ pub struct Config {
     pub send_identity: bool,
     /// Bytes of stored messages held for one model call, newest first.
     pub hydration_budget: usize,
+    /// Which groups of methods clients may call without the application having written them.
+    pub callables: BuiltIns,
     /// Milliseconds a hook may take.
     pub hook_deadline_ms: u32,
     /// Milliseconds running tools may go on after a stop before their calls are settled without them.
@@ -53,11 +55,19 @@ impl Default for Config {
             client_state: false,
             send_identity: true,
             hydration_budget: limits::HYDRATION,
+            callables: BuiltIns::default(),
             hook_deadline_ms: limits::HOOK_MS,
             abort_grace_ms: limits::ABORT_GRACE_MS,
             coalesce_deltas: true,
         }
     }
+}
+
+/// Groups of built-in methods for clients (decision 50). A method of the application with the same name wins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BuiltIns {
+    /// `submitMessages`, `inspectSubmission`, `listSubmissions`, `cancelSubmission`.
+    pub submissions: bool,
 }
 
 /// What is taken of a posted transcript besides new messages of the person.

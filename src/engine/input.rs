@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::submissions::{Ask, Cancelled, SubmissionInspection, Submitted};
 use crate::{
     ids::{CallId, ConnId, Fence, LegId, RequestId},
     model::{Finish, ModelError, ModelEvent, ModelRef, Reasoning, ToolChoice, ToolSpec},
@@ -117,6 +118,8 @@ pub enum Command {
     Preliminary(Fence, CallId, Value),
     /// The application said whether a client may decide about a call.
     Decide(ConnId, ToolApproval, Decision),
+    /// About submissions.
+    Submission(Ask),
     /// A call that is waited for is waited for so many milliseconds from now.
     ExtendWait(CallId, u32),
 }
@@ -144,6 +147,16 @@ pub enum Answer {
     State(Option<Value>),
     /// Messages as JSON texts, oldest first.
     Messages(Vec<String>),
+    /// A submission was taken, or had been.
+    Submitted(Box<Submitted>),
+    /// A submission, if there is one.
+    Submission(Option<Box<SubmissionInspection>>),
+    /// Submissions, newest first.
+    Submissions(Vec<SubmissionInspection>),
+    /// What became of a wish to cancel a submission.
+    Cancelled(Box<Cancelled>),
+    /// How many.
+    Count(usize),
 }
 
 /// How a turn ended, for whoever waited for it.

@@ -109,6 +109,10 @@ impl Engine {
     /// Starts queued turns until one runs. Runs at the end of every step.
     pub(super) fn next_turn(&mut self, cx: &mut Cx<'_>) -> Result<()> {
         while self.running.is_none() {
+            if self.submission_is_next() {
+                self.start_submission(cx)?;
+                continue;
+            }
             let Some(first) = self.queue.front() else { return Ok(()) };
             if self.is_overtaken(first) {
                 if let Some(turn) = self.queue.pop_front() {
@@ -186,7 +190,7 @@ impl Engine {
                 .quiet()
                 .with("requestId", turn.request_id.as_str())
                 .with("trigger", turn.trigger.as_str())
-                .with("admission", "queue")
+                .with("admission", if turn.submission.is_some() { "execute-submission" } else { "queue" })
                 .with("continuation", extends)
                 .with("generation", self.generation)
                 .with("waitedMs", cx.now.since(turn.created_at)),
@@ -515,7 +519,7 @@ impl Engine {
             // answer has ended.
             cx.send(self.clients.all(), frame);
         }
-        if !stream.started && self.queue.is_empty() {
+        if !stream.started && !self.something_waits() {
             for conn in self.clients.release_parked() {
                 // Who waits for a continuation knows its id only from here: an error is shown to those that take it up (wire X12).
                 let failed = ending == Ending::Error && turn.trigger == CONTINUATION;
@@ -533,6 +537,7 @@ impl Engine {
             Ending::Aborted | Ending::Skipped => TurnStatus::Aborted,
         };
         let message = stored.then_some(message);
+        self.end_submission(cx, &turn, ending, message.as_ref().map(|m| m.id.clone()), error.clone())?;
         self.owe_response(cx, &turn, message.clone(), status, error.clone(), extends)?;
         self.answer_waiter(cx, &turn, status, error, message, extends);
         cx.emit(
@@ -558,14 +563,15 @@ impl Engine {
     fn end_unstarted(&mut self, cx: &mut Cx<'_>, turn: &Turn) -> Result<()> {
         turns::finish(cx.db, &turn.id, "aborted", Some("cancelled before its slot"), cx.now)?;
         take(&mut self.senders, &turn.id);
-        if self.queue.is_empty() {
+        let is_last = !self.something_waits();
+        if is_last {
             // A tab keeps an answer of its own below the messages that came after its question until the next transcript (wire
             // §2.11), and no turn is left to send one.
             self.tell_transcript(cx)?;
         }
         self.close_request(cx, turn, Ending::Aborted);
         self.answer_waiter(cx, turn, TurnStatus::Aborted, None, None, false);
-        if self.queue.is_empty() {
+        if is_last {
             for conn in self.clients.release_parked() {
                 cx.send_one(&conn, wire::resume_none(None, None));
             }
