@@ -39,10 +39,17 @@ impl Engine {
             outbox::claim(cx.db, &hook.leg)?;
             self.hooks.push_back(owed);
         }
-        if let Some((turn, stream)) = self.dead.take() {
+        let interrupted = self.dead.take();
+        let lost = interrupted.is_some() || !self.queue.is_empty();
+        if let Some((turn, stream)) = interrupted {
             self.end_interrupted(cx, &turn, stream)?;
         }
-        self.resume_awaiting(cx)
+        self.resume_awaiting(cx)?;
+        if lost {
+            // Who was promised a stream that had not begun is known no more: they see the next one live. Others do not mind.
+            cx.send(self.clients.not_awaiting(), wire::resume_none(None, None));
+        }
+        Ok(())
     }
 
     /// A leg whose incarnation died ends `aborted`: what was on disk of its answer is stored, its log is offered (decision 37).

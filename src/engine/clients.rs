@@ -173,6 +173,10 @@ impl Clients {
         self.get(conn).is_some_and(|c| c.awaits)
     }
 
+    pub(super) fn not_awaiting(&self) -> Vec<ConnId> {
+        self.those(|c| !c.awaits)
+    }
+
     /// There is no continuation any more: those that wait for it are to be told.
     pub(super) fn release_awaiting(&mut self) -> Vec<ConnId> {
         let waiting = self.those(|c| c.awaits);
