@@ -1,0 +1,13 @@
+// All scripts, in the order in which they are reported. A script acts like people at their tabs and ends when what it started
+// has ended; what is then to be seen is compared.
+
+import { chat } from "./scripts/chat.mjs";
+import { errors } from "./scripts/errors.mjs";
+import { AGENTS, concurrency, resume } from "./scripts/streams.mjs";
+import { tools } from "./scripts/tools.mjs";
+
+const groups = { chat, tools, concurrency, resume, errors };
+
+export const SCRIPTS = Object.entries(groups).flatMap(([group, scripts]) =>
+  Object.entries(scripts).map(([name, play]) => ({ group, name, play, agent: AGENTS[name.split(":", 1)[0]] ?? "QueueChat" })),
+);
