@@ -18,6 +18,7 @@ import { differences } from "./view.mjs";
 
 const SCRIPT_LIMIT_MS = 120_000;
 const at = (path) => fileURLToPath(new URL(path, import.meta.url));
+const ONLY = process.env.PEER_ONLY;
 const sides = [];
 const results = new Map();
 
@@ -40,7 +41,7 @@ after(async () => {
 });
 
 async function side(name, config, tolerate) {
-  const provider = await startProvider({ scripts: providerScripts() });
+  const provider = await startProvider({ scripts: providerScripts(), keepAlive: false });
   return { name, provider, worker: await startWorker({ config, vars: provider.vars, tolerate }) };
 }
 
@@ -57,10 +58,12 @@ async function play(script, side, key) {
 
 for (const [index, script] of SCRIPTS.entries()) {
   test(`${script.group}: ${script.name}`, { timeout: SCRIPT_LIMIT_MS }, async () => {
-    const [ours, peer] = [await play(script, sides[0], `k${index}`), await play(script, sides[1], `k${index}`)];
-    const found = differences(ours, peer);
+    const shown = {};
+    for (const side of sides) if (!ONLY || ONLY === side.name) shown[side.name] = await play(script, side, `k${index}`);
+    if (process.env.PEER_SHOW) console.log(JSON.stringify({ script: script.name, shown }, null, 1));
+    if (ONLY) return;
+    const found = differences(shown.ours, shown.peer);
     results.set(script.name, found);
-    if (process.env.PEER_SHOW) console.log(JSON.stringify({ script: script.name, ours, differs: found }, null, 1));
     assert.deepEqual(found, EXPECTED[script.name]?.differs ?? {});
   });
 }

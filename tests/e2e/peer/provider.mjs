@@ -20,6 +20,21 @@ export function providerScripts() {
       return call.finish("tool_calls");
     },
 
+    /** A page tool, then text that waits for the gate. */
+    async dolate(call) {
+      if (call.results.length > 0) return SCRIPTS.late(call);
+      await call.tool("page_time", {});
+      return call.finish("tool_calls");
+    },
+
+    /** The names of the tools that were offered and are not the server's. */
+    async tools(call) {
+      const own = ["calculate", "current_time", "locate", "transfer", "spend"];
+      const names = (call.request.tools ?? []).map((tool) => tool.function.name).filter((name) => !own.includes(name));
+      await call.say(`offered: ${names.join(", ") || "none"}`);
+      return call.finish();
+    },
+
     /** A tool, and after it a refusal. */
     async toolfail(call) {
       if (call.results.length > 0) return SCRIPTS.fail0(call);

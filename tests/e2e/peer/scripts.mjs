@@ -3,11 +3,17 @@
 
 import { chat } from "./scripts/chat.mjs";
 import { errors } from "./scripts/errors.mjs";
+import { approvals, pageTools } from "./scripts/pages.mjs";
 import { AGENTS, concurrency, resume } from "./scripts/streams.mjs";
 import { tools } from "./scripts/tools.mjs";
 
-const groups = { chat, tools, concurrency, resume, errors };
+const groups = { chat, tools, "page tools": pageTools, approvals, concurrency, resume, errors };
+/** Groups that wait for a feature of ours. */
+const NEEDS = { "page tools": "tools", approvals: "tools" };
 
 export const SCRIPTS = Object.entries(groups).flatMap(([group, scripts]) =>
-  Object.entries(scripts).map(([name, play]) => ({ group, name, play, agent: AGENTS[name.split(":", 1)[0]] ?? "QueueChat" })),
+  Object.entries(scripts).map(([name, play]) => {
+    const agent = AGENTS[name.split(":", 1)[0]] ?? "QueueChat";
+    return { group, name, play, needs: NEEDS[group], agent };
+  }),
 );

@@ -65,6 +65,14 @@ export class Stage {
     return this.provider.calls.slice(this.firstCall);
   }
 
+  /** The tool call a page is asked about, by the name of its tool; the first there is without one. */
+  async waiting(tool = "", state = /input-available|approval-requested/) {
+    const calls = (message) => message.parts.filter((part) => part.type.startsWith("tool-") && part.toolCallId !== undefined);
+    const fits = (part) => state.test(part.state) && part.type.endsWith(tool);
+    const history = await this.stored((messages) => messages.flatMap(calls).some(fits), `an open call of ${tool || "a tool"}`);
+    return history.flatMap(calls).find(fits);
+  }
+
   /** The n-th model request of this script, from 1. */
   async modelCall(n) {
     await this.until(() => this.calls.length >= n, `model request ${n}`);
@@ -104,18 +112,38 @@ export class Stage {
     }
   }
 
-  /** Says a message in a tab and waits for the end of its turn. */
+  /** Waits until so many questions are stored. */
+  async asked(n) {
+    return this.stored((history) => history.filter((message) => message.role === "user").length === n, `question ${n}`);
+  }
+
+  /** Says a message in a tab and waits until the tab and a listener know how it ended. */
   async turn(tab, text) {
-    const before = this.ended.size;
-    tab.now.sendMessage({ text });
-    await this.ends(before + 1);
-    await tab.until((now) => now.status === "ready" || now.status === "error", { what: `the end of "${text}" in the tab` });
+    await this.act(tab, () => tab.now.sendMessage({ text }));
+  }
+
+  /** Does something in a tab that makes one turn. Its status alone says nothing: it may not have begun to change yet. */
+  async act(tab, action) {
+    const [before, ended] = [tab.turnsEnded.length, this.ended.size];
+    action();
+    await tab.until(() => tab.turnsEnded.length > before, { what: "the end of the turn in the tab" });
+    await tab.until((now) => now.status === "ready" || now.status === "error", { what: "a status at rest" });
+    await this.ends(ended + 1);
+  }
+
+  /** Waits until the tab has lost its socket. */
+  async lost(tab, cut) {
+    const lost = new Promise((resolve) => tab.agent.addEventListener("close", resolve, { once: true }));
+    await cut();
+    await lost;
   }
 
   /** The runtime dies and comes back; tabs find their way by themselves, the listener has to be opened anew. */
-  async restart() {
-    await this.side.worker.restart();
+  async restart(tab) {
+    const back = new Promise((resolve) => tab.agent.addEventListener("open", resolve, { once: true }));
+    await this.lost(tab, () => this.side.worker.restart());
     await this.watch();
+    await back;
   }
 
   /** Everything that is going on, small enough to compare. */
@@ -157,7 +185,7 @@ export class Stage {
   /** What is to be seen, once at rest. */
   async view() {
     await this.rest();
-    return describe({ tabs: this.tabs, frames: this.frames, history: await this.room.history(), calls: this.calls });
+    return describe({ tabs: this.tabs, frames: this.frames, history: await this.room.history(), calls: this.calls, key: this.key });
   }
 
   async close() {

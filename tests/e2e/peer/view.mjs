@@ -2,36 +2,42 @@
 
 /**
  * Sections: `stored` is get-messages, `tab n` what a tab shows (in short where it shows what is stored), `turns` how each
- * request ended, `model` how often it was asked and what for.
+ * request ended, `model` how often it was asked and what for. `key` is the word of the script that its gates are named by.
  */
-export function describe({ tabs, frames, history, calls }) {
+export function describe({ tabs, frames, history, calls, key }) {
   const names = new Map();
   const name = (id) => names.get(id) ?? names.set(id, `#${names.size + 1}`).get(id);
-  const lines = (messages) => messages.map((message) => `${name(message.id)} ${message.role}: ${message.parts.map(part).join(" ").trim()}`);
+  const lines = (messages) => messages.map((message) => `${name(message.id)} ${message.role}: ${message.parts.map(part).join(" ")}`.trim());
   const view = { stored: lines(history) };
   tabs.forEach((tab, at) => {
     const { messages, status, error, isServerStreaming, isRecovering } = tab.now;
     const seen = lines(messages);
     const flags = [isServerStreaming && "server streaming", isRecovering && "recovering"].filter(Boolean);
     view[`tab ${at + 1}`] = [
-      [status, ...flags].join(", ") + (error ? `: ${error.message}` : ""),
+      [status, ...flags].join(", ") + (error ? `: ${short(error.message)}` : ""),
       ...(same(seen, view.stored) ? ["as stored"] : seen),
       `turns: ${tab.turnsEnded.map(turn).join(", ") || "none"}`,
     ];
   });
   view.turns = ends(frames);
   const last = calls.at(-1)?.request?.messages ?? [];
-  view.model = [`${calls.length} requests, the last: ${last.map(asked).join(", ")}`];
-  return view;
+  view.model = [`${calls.length} requests`, ...last.map(asked)];
+  return JSON.parse(JSON.stringify(view).replaceAll(key, "k"));
 }
 
-const turn = ({ outcome, error }) => (error === undefined ? outcome : `${outcome} (${error})`);
+const turn = ({ outcome, error }) => (error === undefined ? outcome : `${outcome} (${short(error)})`);
+
+/** Error texts, in one line that can be read. */
+function short(text) {
+  const line = text.replace(/\s+/g, " ").trim();
+  return line.length > 120 ? `${line.slice(0, 120)}…` : line;
+}
 
 function part(value) {
-  const { type, text, state } = value;
+  const { type, text } = value;
   if (type === "step-start") return "|";
-  if (type === "text") return JSON.stringify(text) + (state === "streaming" ? "…" : "");
-  if (type === "reasoning") return `thinks ${JSON.stringify(text)}${state === "streaming" ? "…" : ""}`;
+  if (type === "text") return JSON.stringify(text.length > 60 ? `${text.slice(0, 30)} … ${text.slice(-10)}` : text);
+  if (type === "reasoning") return `thinks ${JSON.stringify(text)}`;
   if (type === "file") return `file ${value.mediaType}`;
   if (type === "dynamic-tool") return tool(`${value.toolName} (dynamic)`, value);
   if (type.startsWith("tool-")) return tool(type.slice(5), value);
@@ -41,7 +47,7 @@ function part(value) {
 function tool(name, { state, input, output, errorText, approval }) {
   const call = `${name} ${JSON.stringify(input) ?? "?"}`;
   if (state === "output-available") return `[${call} = ${JSON.stringify(output)}]`;
-  if (state === "output-error") return `[${call} failed: ${errorText}]`;
+  if (state === "output-error") return `[${call} failed: ${short(errorText)}]`;
   return `[${call} ${state}${approval?.reason === undefined ? "" : ` because ${approval.reason}`}]`;
 }
 
@@ -56,13 +62,14 @@ function ends(frames) {
   }
   return [...requests.values()].map(({ ends, error }) => {
     const outcome = ends.join(" and ") || "no end";
-    return error === undefined ? outcome : `${outcome}: ${error}`;
+    return error === undefined ? outcome : `${outcome}: ${short(error)}`;
   });
 }
 
 /** A message of a model request: who says it, and of a user what. */
 function asked({ role, content, tool_calls: calls }) {
-  if (role === "user") return `user ${JSON.stringify(typeof content === "string" ? content : content.map((each) => each.text ?? each.type).join("+"))}`;
+  const text = typeof content === "string" ? content : content?.map((each) => each.text ?? each.type).join("+");
+  if (role === "user") return `user ${JSON.stringify(text)}`;
   return calls === undefined ? role : `${role} (${calls.length} calls)`;
 }
 

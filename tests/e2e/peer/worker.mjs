@@ -11,9 +11,6 @@ const EXPRESSION = /^\s*(-?\d+)\s*([-+*])\s*(-?\d+)\s*$/;
 const OPERATIONS = { "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b };
 
 class Twin extends Think {
-  // What recovery does after a death is compared once ours has it; until then both end an interrupted answer.
-  chatRecovery = false;
-
   getModel() {
     return createOpenAI({ baseURL: this.env.MODEL_BASE_URL, apiKey: "none" }).chat("mock-1");
   }

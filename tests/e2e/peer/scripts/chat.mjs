@@ -43,12 +43,6 @@ export const chat = {
     await s.turn(fresh, "echo two");
   },
 
-  async "reasoning before the answer"(s) {
-    const tab = await s.tab();
-    await s.turn(tab, "reason");
-    await s.turn(tab, "echo two");
-  },
-
   async "an answer without content"(s) {
     const tab = await s.tab();
     await s.turn(tab, "none");
@@ -63,8 +57,7 @@ export const chat = {
   async "a picture in the question"(s) {
     const tab = await s.tab();
     const url = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
-    tab.now.sendMessage({ text: "echo seen", files: [{ type: "file", mediaType: "image/png", url }] });
-    await s.ends(1);
+    await s.act(tab, () => tab.now.sendMessage({ text: "echo seen", files: [{ type: "file", mediaType: "image/png", url }] }));
   },
 
   async "the application asks"(s) {
@@ -78,48 +71,41 @@ export const chat = {
     const [tab] = [await s.tab(), await s.tab()];
     await s.turn(tab, "echo one");
     await s.turn(tab, "echo two");
-    tab.now.regenerate();
-    await s.ends(3);
+    await s.act(tab, () => tab.now.regenerate());
   },
 
   async "an earlier answer given anew"(s) {
     const [tab] = [await s.tab(), await s.tab()];
     await s.turn(tab, "echo one");
     await s.turn(tab, "echo two");
-    tab.now.regenerate({ messageId: tab.now.messages[1].id });
-    await s.ends(3);
+    await s.act(tab, () => tab.now.regenerate({ messageId: tab.now.messages[1].id }));
   },
 
   async "an answer given anew twice"(s) {
     const tab = await s.tab();
     await s.turn(tab, "echo one");
-    for (const n of [2, 3]) {
-      tab.now.regenerate();
-      await s.ends(n);
-      await tab.until((now) => now.status === "ready");
+    for (let n = 0; n < 2; n += 1) {
+      await s.act(tab, () => tab.now.regenerate());
     }
   },
 
   async "the only question edited"(s) {
     const [tab] = [await s.tab(), await s.tab()];
     await s.turn(tab, "echo one");
-    tab.now.sendMessage({ text: "echo uno", messageId: tab.now.messages[0].id });
-    await s.ends(2);
+    await s.act(tab, () => tab.now.sendMessage({ text: "echo uno", messageId: tab.now.messages[0].id }));
   },
 
   async "the first of two questions edited"(s) {
     const [tab] = [await s.tab(), await s.tab()];
     await s.turn(tab, "echo one");
     await s.turn(tab, "echo two");
-    tab.now.sendMessage({ text: "echo uno", messageId: tab.now.messages[0].id });
-    await s.ends(3);
+    await s.act(tab, () => tab.now.sendMessage({ text: "echo uno", messageId: tab.now.messages[0].id }));
   },
 
   async "a request without a new question"(s) {
     const tab = await s.tab();
     await s.turn(tab, "echo one");
-    tab.now.sendMessage();
-    await s.ends(2);
+    await s.act(tab, () => tab.now.sendMessage());
   },
 
   async "cleared, and begun anew"(s) {
@@ -149,7 +135,7 @@ export const chat = {
     await s.streamed("w1");
     await other.until((now) => now.messages.length > 1);
     other.now.sendMessage({ text: "echo two" });
-    await s.stored((history) => history.length === 2);
+    await s.asked(2);
     tab.now.clearHistory();
     await s.ends(2);
   },

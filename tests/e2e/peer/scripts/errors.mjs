@@ -37,14 +37,13 @@ export const errors = {
     const tab = await s.tab();
     await s.turn(tab, "fail0");
     const fresh = await s.reload(tab, { ready: false });
-    await fresh.until((now) => now.messages.length > 0 && now.identified === true);
+    await fresh.until((now) => now.error !== undefined);
   },
 
   async "an error, and the same question again"(s) {
     const tab = await s.tab();
     await s.turn(tab, `once400 ${s.key}`);
-    tab.now.regenerate();
-    await s.ends(2);
+    await s.act(tab, () => tab.now.regenerate());
   },
 
   async "a chat request that is no JSON"(s) {

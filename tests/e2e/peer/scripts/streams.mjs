@@ -1,14 +1,18 @@
 // Lost networks, pages that come in mid-answer, messages that overlap, stops, deaths of the server.
 
+import { textOf } from "../../client.mjs";
+
 const streaming = (now) => now.status === "streaming" || now.isServerStreaming;
 
-/** Begins a slow answer in `tab` and waits until two words of it were seen. */
-async function begin(s, tab) {
+/** Begins a slow answer in `tab` and waits until so many words of it are on its screen, each of which came alone. */
+async function begin(s, tab, words = 2) {
   s.gate();
   tab.now.sendMessage({ text: `slow ${s.key}` });
-  s.gate().open(2);
-  await s.streamed("w1");
-  await tab.until((now) => now.status === "streaming");
+  for (let at = 0; at < words; at += 1) {
+    s.gate().open(1);
+    await s.streamed(`w${at} `);
+  }
+  await tab.until((now) => now.status === "streaming" && textOf(now.messages.at(-1)).endsWith(`w${words - 1} `));
 }
 
 async function finish(s) {
@@ -31,7 +35,7 @@ export const resume = {
     tab.now.sendMessage({ text: `late ${s.key}` });
     await s.modelCall(1);
     const late = await s.tab({ ready: false });
-    await late.until((now) => now.messages.length === 1);
+    await late.until((now) => now.identified === true);
     await finish(s);
   },
 
@@ -87,9 +91,9 @@ export const resume = {
   async "a message sent without a network"(s) {
     const tab = await s.tab();
     await s.turn(tab, "echo one");
-    tab.link.cut({ stayDown: true });
-    await tab.until((now) => now.connectionError !== null || now.status === "error" || !tab.agent.OPEN || tab.agent.readyState !== 1);
+    await s.lost(tab, () => tab.link.cut({ stayDown: true }));
     tab.now.sendMessage({ text: "echo two" });
+    await tab.until((now) => now.messages.length === 3);
     tab.link.restore();
     await s.ends(2);
   },
@@ -98,24 +102,24 @@ export const resume = {
     const tab = await s.tab();
     await begin(s, tab);
     const late = await s.tab({ resume: false, ready: false });
-    await late.until((now) => now.messages.length === 1);
+    await late.until((now) => now.identified === true);
     await finish(s);
   },
 
   async "the server dies in mid-answer"(s) {
     const tab = await s.tab();
-    await begin(s, tab);
-    await s.restart();
-    await tab.until((now) => now.status === "ready");
+    // More than either side keeps in memory alone.
+    await begin(s, tab, 25);
+    await s.restart(tab);
     s.gate().open();
+    await s.rest();
     await s.turn(tab, "echo two");
   },
 
   async "the server dies at rest"(s) {
     const tab = await s.tab();
     await s.turn(tab, "stool");
-    await s.restart();
-    await tab.until((now) => now.connectionError === null && now.status === "ready" && tab.agent.readyState === 1);
+    await s.restart(tab);
     await s.turn(tab, "echo two");
   },
 
@@ -124,8 +128,9 @@ export const resume = {
     const tab = await s.tab();
     tab.now.sendMessage({ text: `late ${s.key}` });
     await s.modelCall(1);
-    await s.restart();
-    await tab.until((now) => now.status === "ready");
+    await s.restart(tab);
+    s.gate().open();
+    await s.rest();
     await s.turn(tab, "echo two");
   },
 };
@@ -135,7 +140,7 @@ export const concurrency = {
     const tab = await s.tab();
     await begin(s, tab);
     tab.now.sendMessage({ text: "echo two" });
-    await s.stored((history) => history.filter((message) => message.role === "user").length === 2);
+    await s.asked(2);
     s.gate().open();
     await s.ends(2);
   },
@@ -145,7 +150,7 @@ export const concurrency = {
     await begin(s, tab);
     await other.until((now) => now.messages.length > 1);
     other.now.sendMessage({ text: "echo two" });
-    await s.stored((history) => history.filter((message) => message.role === "user").length === 2);
+    await s.asked(2);
     s.gate().open();
     await s.ends(2);
   },
@@ -157,7 +162,7 @@ export const concurrency = {
     await s.modelCall(1);
     await other.until((now) => now.messages.length === 1);
     other.now.sendMessage({ text: "echo two" });
-    await s.stored((history) => history.length === 2);
+    await s.asked(2);
     s.gate().open();
     await s.ends(2);
   },
@@ -202,7 +207,7 @@ export const concurrency = {
     await begin(s, tab);
     await other.until((now) => now.messages.length > 1);
     other.now.sendMessage({ text: "echo two" });
-    await s.stored((history) => history.filter((message) => message.role === "user").length === 2);
+    await s.asked(2);
     other.now.stop();
     s.gate().open();
     await s.ends(2);
@@ -237,7 +242,7 @@ async function overlap(s) {
   for (const [at, sender] of [other, third].entries()) {
     await sender.until((now) => now.messages.length > 1);
     sender.now.sendMessage({ text: `echo ${at + 2}` });
-    await s.stored((history) => history.filter((message) => message.role === "user").length === at + 2);
+    await s.asked(at + 2);
   }
   s.gate().open();
   await s.until(() => s.frames.some((frame) => frame.done && !frame.replay), "the first end");
