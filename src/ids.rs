@@ -45,6 +45,8 @@ macro_rules! id {
 id! {
     /// One turn, from admission to its final state.
     TurnId,
+    /// One leg of a turn: its work between two answers of people or pages (decision 30).
+    LegId,
     /// The id under which clients see the work of a turn; chosen by the client or minted.
     RequestId,
     /// One stored message.

@@ -68,10 +68,14 @@ pub mod prelude {
             Message,
             callable::Callables,
             handle::{AgentHandle, TurnScope},
-            tool::{Tool, ToolError, Tools},
+            tool::{Approval, ClientToolWait, Tool, ToolError, Tools},
             turn::{Turn, TurnPlan},
         },
-        engine::outcome::ChatResponse,
+        engine::{
+            config::ClientToolOverride,
+            input::Decision,
+            outcome::{CallInfo, ChatResponse, ClientToolSettled, Principal},
+        },
         model::ModelRef,
         runtime::{
             ConnRequest,

@@ -52,6 +52,24 @@ pub const TOOL_SCHEMA: usize = 64 * 1024;
 pub const SCHEMA_DEPTH: usize = 64;
 /// Bytes of a tool's name, as providers accept them.
 pub const TOOL_NAME: usize = 64;
+/// Tools of a page in one request (`turns-and-tools.md` §8.2).
+pub const CLIENT_TOOLS: usize = 128;
+/// Bytes of their schemas and descriptions in all; stored with each turn (`turns-and-tools.md` §8.2).
+pub const CLIENT_TOOLS_BYTES: usize = 256 * 1024;
+/// Refused tools of a page that are reported one by one; of a flood the number is enough.
+pub const CLIENT_TOOLS_REPORTED: usize = 8;
+/// Bytes of the description of a page's tool; the rest is cut (`turns-and-tools.md` §8.2).
+pub const TOOL_DESCRIPTION: usize = 8 * 1024;
+/// Bytes of the output of a page's tool; a larger one is settled as an error (`turns-and-tools.md` §12).
+pub const CLIENT_OUTPUT: usize = 256 * 1024;
+/// Bytes of the reason of an approval or denial (`turns-and-tools.md` §10.2).
+pub const APPROVAL_REASON: usize = 2 * 1024;
+/// Characters of an approval's id: over 128 bits of a 62-letter alphabet, so that it cannot be guessed (`turns-and-tools.md` §10.1).
+pub const APPROVAL_ID: usize = 24;
+/// Milliseconds a complete batch waits for its owner's resume request, which has to come first (decision 31).
+pub const CONTINUATION_MS: i64 = 50;
+/// Milliseconds a page's tool is waited for at least and at most, if it is not waited for without end (`turns-and-tools.md` §11).
+pub const CLIENT_WAIT_MS: std::ops::RangeInclusive<u32> = 1_000..=86_400_000;
 /// Milliseconds a server tool may run unless it says otherwise: the longest wait people accept without a sign of life, doubled.
 pub const TOOL_TIMEOUT_MS: u32 = 120_000;
 /// Model calls in one turn by default (the peer's number).

@@ -337,6 +337,14 @@ impl TurnScope {
         self.done(Command::SetState { state, source: None }).await
     }
 
+    /// Lets a page have more time for a call that has a deadline: so many milliseconds from now.
+    ///
+    /// # Errors
+    /// The call is not waited for, or without a deadline.
+    pub async fn extend_client_tool_wait(&self, call: &str, ms: u32) -> Result<()> {
+        self.done(Command::ExtendWait(CallId::from(call), ms)).await
+    }
+
     /// Stops this turn once the tool returns.
     ///
     /// # Errors

@@ -13,7 +13,11 @@ use serde_json::Value;
 
 use crate::{
     Config,
-    engine::{events::Event, outcome::ChatResponse},
+    engine::{
+        events::Event,
+        input::Decision,
+        outcome::{CallInfo, ChatResponse, ClientToolSettled, Principal},
+    },
     error::Result,
     ids::ConnId,
     model::{ModelError, ModelRef, classify},
@@ -25,7 +29,7 @@ use crate::{
 };
 use callable::Callables;
 use handle::AgentHandle;
-use tool::Tools;
+use tool::{ClientToolWait, Tools};
 use turn::{Turn, TurnPlan};
 
 /// The system prompt of an agent that has none of its own.
@@ -71,6 +75,20 @@ pub trait Agent: 'static {
     fn tools(&self, _turn: &Turn) -> Tools {
         Tools::new()
     }
+
+    /// How long the page may take for this tool of its own. `None` leaves it to the tool.
+    fn client_tool_wait(&self, _name: &str) -> Option<ClientToolWait> {
+        None
+    }
+
+    /// Whether this client may allow or deny this call. Everybody may whose connection is not read-only. No answer within
+    /// [`Config::hook_deadline_ms`] is a no.
+    async fn authorize_approval(&self, _who: &Principal, _call: &CallInfo) -> Decision {
+        Decision::Allow
+    }
+
+    /// A page answered a call of one of its tools, or did not in time. Its answer is stored and shown by now.
+    async fn on_client_tool_result(&self, _settled: &ClientToolSettled) {}
 
     /// The agent's choices; asked once an incarnation.
     fn config(&self) -> Config {

@@ -1,4 +1,4 @@
-//! Server tools: a name, a description, an input type, an async function.
+//! Tools: a name, a description, an input type, and an async function unless a page runs it.
 
 use std::{future::Future, rc::Rc};
 
@@ -10,13 +10,17 @@ use serde_json::Value;
 use super::handle::TurnScope;
 use crate::{
     engine::{
-        input::{EffectClass, ToolDef},
+        client_tools::{ClientTool, is_tool_name},
+        config::ClientToolOverride,
+        input::{EffectClass, Gate, Site, ToolDef},
         schema,
     },
     error::{Error, Result},
     limits,
     model::ToolSpec,
 };
+
+pub use crate::engine::{client_tools::ClientToolWait, input::Approval};
 
 /// Why a tool gives no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +56,9 @@ impl From<serde_json::Error> for ToolError {
 }
 
 type Run = Rc<dyn Fn(Value, TurnScope) -> LocalBoxFuture<'static, Result<Value, ToolError>>>;
+type Predicate = Rc<dyn Fn(Value, TurnScope) -> LocalBoxFuture<'static, Result<Approval>>>;
 
-/// A tool that runs in this object.
+/// A tool that runs in this object, or in the page.
 ///
 /// ```
 /// use wakeful::prelude::*;
@@ -74,7 +79,11 @@ pub struct Tool {
     spec: ToolSpec,
     effect: EffectClass,
     timeout_ms: u32,
-    run: Run,
+    gate: Gate,
+    predicate: Option<Predicate>,
+    wait: ClientToolWait,
+    /// Nothing: a page runs it.
+    run: Option<Run>,
 }
 
 impl Tool {
@@ -108,12 +117,78 @@ impl Tool {
         F: Fn(Value, TurnScope) -> Fut + 'static,
         Fut: Future<Output = Result<Value, ToolError>> + 'static,
     {
+        let spec = ToolSpec { name: name.into(), description: description.into(), input_schema };
+        Self::new(spec, Some(Rc::new(move |input, scope| run(input, scope).boxed_local())))
+    }
+
+    /// A tool that a connected page runs, with `onToolCall` or a component. The turn parks until it answers.
+    ///
+    /// ```
+    /// use wakeful::prelude::*;
+    ///
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct Question {
+    ///     /// What to ask
+    ///     text: String,
+    /// }
+    ///
+    /// let tool = Tool::client::<Question>("ask", "Asks the person in front of the page")
+    ///     .wait(ClientToolWait::Timeout(60_000));
+    /// assert_eq!(tool.spec().input_schema["required"][0], "text");
+    /// ```
+    pub fn client<I: JsonSchema>(name: impl Into<String>, description: impl Into<String>) -> Self {
+        Self::client_dynamic(name, description, schema::clean(schemars::schema_for!(I).to_value()))
+    }
+
+    /// A tool that a connected page runs, whose schema is known only at run time.
+    pub fn client_dynamic(name: impl Into<String>, description: impl Into<String>, input_schema: Value) -> Self {
+        Self::new(ToolSpec { name: name.into(), description: description.into(), input_schema }, None)
+    }
+
+    fn new(spec: ToolSpec, run: Option<Run>) -> Self {
         Self {
-            spec: ToolSpec { name: name.into(), description: description.into(), input_schema },
+            spec,
             effect: EffectClass::default(),
             timeout_ms: limits::TOOL_TIMEOUT_MS,
-            run: Rc::new(move |input, scope| run(input, scope).boxed_local()),
+            gate: Gate::Never,
+            predicate: None,
+            wait: ClientToolWait::Park,
+            run,
         }
+    }
+
+    /// A person has to allow each call. Nothing runs before; nobody waits for it with a timer or an alarm.
+    pub fn needs_approval(mut self) -> Self {
+        self.gate = Gate::Always;
+        self
+    }
+
+    /// A person has to allow the calls this says. An error, or no answer in time, asks. Consulted once more before a call that was
+    /// allowed runs; then only a denial counts.
+    ///
+    /// ```
+    /// use wakeful::prelude::*;
+    /// # #[derive(Deserialize, JsonSchema)]
+    /// # struct Payment { eur: f64 }
+    /// let tool = Tool::server("pay", "Pays", |payment: Payment, _| async move { Ok::<_, ToolError>(payment.eur) })
+    ///     .needs_approval_when(|input, _| async move {
+    ///         Ok(if input["eur"].as_f64() > Some(100.0) { Approval::Ask } else { Approval::Allow })
+    ///     });
+    /// ```
+    pub fn needs_approval_when<F, Fut>(mut self, predicate: F) -> Self
+    where
+        F: Fn(Value, TurnScope) -> Fut + 'static,
+        Fut: Future<Output = Result<Approval>> + 'static,
+    {
+        self.gate = Gate::When;
+        self.predicate = Some(Rc::new(move |input, scope| predicate(input, scope).boxed_local()));
+        self
+    }
+
+    /// How long the page may take. [`Agent::client_tool_wait`](crate::Agent::client_tool_wait) and the page's own word win over it.
+    pub fn wait(mut self, wait: ClientToolWait) -> Self {
+        self.wait = wait;
+        self
     }
 
     /// It may run this long, in milliseconds ([`limits::TOOL_TIMEOUT_MS`] if not said).
@@ -146,11 +221,22 @@ impl Tool {
 
     /// What the engine has to know of it.
     pub(crate) fn def(&self) -> ToolDef {
-        ToolDef { spec: self.spec.clone(), effect: self.effect, timeout_ms: self.timeout_ms }
+        ToolDef {
+            spec: self.spec.clone(),
+            effect: self.effect,
+            timeout_ms: self.timeout_ms,
+            site: if self.run.is_some() { Site::Server } else { Site::Client },
+            gate: self.gate,
+            wait_ms: self.wait.ms(),
+        }
     }
 
-    pub(crate) fn start(&self, input: Value, scope: TurnScope) -> LocalBoxFuture<'static, Result<Value, ToolError>> {
-        (self.run)(input, scope)
+    pub(crate) fn start(&self, input: Value, scope: TurnScope) -> Option<LocalBoxFuture<'static, Result<Value, ToolError>>> {
+        self.run.as_ref().map(|run| run(input, scope))
+    }
+
+    pub(crate) fn check_approval(&self, input: Value, scope: TurnScope) -> Option<LocalBoxFuture<'static, Result<Approval>>> {
+        self.predicate.as_ref().map(|predicate| predicate(input, scope))
     }
 }
 
@@ -188,6 +274,31 @@ impl Tools {
         self.0.iter()
     }
 
+    /// Adds the tools of a page. The names of those that may not replace a server tool come back.
+    pub(crate) fn merge_client(&mut self, page: &[ClientTool], may_override: &ClientToolOverride) -> Vec<String> {
+        let mut refused = Vec::new();
+        for tool in page {
+            let name = &tool.spec.name;
+            let new = Tool::new(tool.spec.clone(), None);
+            let Some(same) = self.0.iter_mut().find(|t| t.name() == name) else {
+                self.0.push(new.wait(tool.wait.unwrap_or_default()));
+                continue;
+            };
+            let allowed = match may_override {
+                ClientToolOverride::Allow => true,
+                ClientToolOverride::Deny => false,
+                ClientToolOverride::Protect(names) => !names.contains(name),
+            };
+            // A page must never be able to take the person out of the loop.
+            if same.gate != Gate::Never || !allowed {
+                refused.push(name.clone());
+            } else {
+                *same = new.wait(tool.wait.unwrap_or(same.wait));
+            }
+        }
+        refused
+    }
+
     /// Keeps those of these names.
     pub(crate) fn keep(&mut self, names: &[String]) {
         self.0.retain(|t| names.iter().any(|n| n == t.name()));
@@ -197,9 +308,7 @@ impl Tools {
     pub(crate) fn check(&self) -> Result<()> {
         for tool in &self.0 {
             let name = tool.name();
-            let legal = (1..=limits::TOOL_NAME).contains(&name.len())
-                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-            if !legal {
+            if !is_tool_name(name) {
                 return Err(Error::input(format!("tool `{name}`: a name has 1 to {} of a-z A-Z 0-9 _ -", limits::TOOL_NAME)));
             }
             schema::check_schema(&tool.spec.input_schema).map_err(|e| Error::input(format!("tool `{name}`: {e}")))?;

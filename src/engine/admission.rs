@@ -37,6 +37,7 @@ struct Admit {
     trigger: &'static str,
     anchor: Option<MessageId>,
     body: Option<String>,
+    client_tools: Option<String>,
     metadata: Option<String>,
     origin_ids: Option<String>,
     yields: bool,
@@ -46,13 +47,21 @@ struct Admit {
 
 impl Admit {
     /// A turn that the application asks for: under an id of ours, giving way to nobody.
-    fn of_application(cx: &mut Cx<'_>, kind: Kind, anchor: Option<MessageId>, body: Option<String>, chain: u32) -> Self {
+    fn of_application(
+        cx: &mut Cx<'_>,
+        kind: Kind,
+        anchor: Option<MessageId>,
+        body: Option<String>,
+        client_tools: Option<String>,
+        chain: u32,
+    ) -> Self {
         Self {
             request_id: cx.rng.text(16).into(),
             kind,
             trigger: "programmatic",
             anchor,
             body,
+            client_tools,
             metadata: None,
             origin_ids: None,
             yields: false,
@@ -140,6 +149,8 @@ impl Engine {
         }
         self.take_down_notice(cx)?;
         self.remember_body(cx, custom.clone())?;
+        self.remember_client_tools(cx, body.client_tools.as_ref())?;
+        self.take_posted_results(cx, conn, &posted)?;
         if let Some(edited) = &plan.edit {
             messages::replace(cx.db, &edited.message.id, &edited.body, &sanitise::content_hash(&edited.message))?;
         }
@@ -170,6 +181,7 @@ impl Engine {
             trigger: "ws-chat",
             anchor,
             body: custom,
+            client_tools: self.client_tools.clone(),
             metadata: None,
             origin_ids,
             yields,
@@ -227,7 +239,7 @@ impl Engine {
         let admit = Admit {
             metadata: metadata.map(|m| m.to_string()),
             origin_ids,
-            ..Admit::of_application(cx, kind, anchor, self.last_body.clone(), chain)
+            ..Admit::of_application(cx, kind, anchor, self.last_body.clone(), self.client_tools.clone(), chain)
         };
         let turn = self.admit(cx, admit)?;
         self.wait_for(turn, reply);
@@ -251,7 +263,7 @@ impl Engine {
             return Ok(Ok(()));
         }
         let body = body.map(|b| b.to_string()).or_else(|| self.last_body.clone());
-        let admit = Admit::of_application(cx, kind, anchor, body, chain);
+        let admit = Admit::of_application(cx, kind, anchor, body, self.client_tools.clone(), chain);
         let turn = self.admit(cx, admit)?;
         self.wait_for(turn, reply);
         Ok(Ok(()))
@@ -363,6 +375,7 @@ impl Engine {
             not_before: admit.not_before,
             chain: admit.chain,
             body: admit.body,
+            client_tools: admit.client_tools,
             metadata: admit.metadata,
             origin_ids: admit.origin_ids,
             created_at: cx.now,
@@ -376,8 +389,7 @@ impl Engine {
         if starts {
             self.open(cx, turn)?;
         } else {
-            turn.body = None;
-            turn.metadata = None;
+            (turn.body, turn.client_tools, turn.metadata) = (None, None, None);
             self.queue.push_back(turn);
         }
         Ok(id)
@@ -389,7 +401,8 @@ impl Engine {
     }
 
     fn is_live(&self, id: &RequestId) -> bool {
-        self.running.iter().map(|r| &r.turn).chain(&self.queue).any(|t| t.request_id == *id)
+        let held = self.pending.as_ref().is_some_and(|pending| pending.request_id == *id);
+        held || self.running.iter().map(|r| &r.turn).chain(&self.queue).any(|t| t.request_id == *id)
     }
 
     fn wait_for(&mut self, turn: TurnId, reply: Option<ReplyTo>) {
@@ -406,6 +419,9 @@ impl Engine {
 
     /// Stops a request: the running one now, a queued one when its slot comes (wire §2.13).
     pub(super) fn cancel(&mut self, cx: &mut Cx<'_>, id: &RequestId) -> Result<()> {
+        if self.cancel_pending(cx, id)? {
+            return Ok(());
+        }
         if let Some(turn) = self.queue.iter_mut().find(|t| t.request_id == *id) {
             if !turn.cancelled {
                 turn.cancelled = true;
@@ -421,6 +437,9 @@ impl Engine {
 
     /// Stops everything that runs or waits.
     pub(super) fn cancel_all(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        if let Some(id) = self.pending.as_ref().map(|pending| pending.request_id.clone()) {
+            self.cancel_pending(cx, &id)?;
+        }
         for turn in self.queue.iter_mut().filter(|t| !t.cancelled) {
             turn.cancelled = true;
             turns::cancel(cx.db, &turn.id)?;

@@ -11,7 +11,7 @@ use crate::{
     error::Result,
     ids::ConnId,
     limits,
-    store::{messages, outbox, streams, turns},
+    store::{calls, messages, outbox, streams, turns},
     transcript::{
         reducer::Accumulator,
         repair::{self, Close},
@@ -27,20 +27,24 @@ impl Engine {
         let owed = std::mem::take(&mut self.owed_at_boot);
         for hook in owed {
             if hook.claims > limits::OUTBOX_CLAIMS {
-                outbox::done(cx.db, &hook.turn)?;
+                outbox::done(cx.db, &hook.leg)?;
                 cx.emit(Event::new("hook:given_up").with("hook", "on_chat_response").with("claims", hook.claims));
                 continue;
             }
             let Some(owed) = OwedHook::read(&hook) else {
-                outbox::done(cx.db, &hook.turn)?;
+                outbox::done(cx.db, &hook.leg)?;
                 cx.emit(Event::new("hook:given_up").with("hook", "on_chat_response").with("reason", "its row cannot be read"));
                 continue;
             };
-            outbox::claim(cx.db, &hook.turn)?;
+            outbox::claim(cx.db, &hook.leg)?;
             self.hooks.push_back(owed);
         }
         if let Some((turn, stream)) = self.dead.take() {
             self.end_interrupted(cx, &turn, stream)?;
+        }
+        if self.parked.is_none() && self.pending.is_some() {
+            // It was wished for while its leg still ran, and that is over.
+            self.drop_pending(cx, "interrupted")?;
         }
         Ok(())
     }
@@ -63,9 +67,13 @@ impl Engine {
             }
             Ok(())
         })?;
+        for call in calls::open(cx.db, &reply)?.iter().filter(|call| call.state == calls::State::Started) {
+            // Its message may say that it was only allowed: that it started is in its row.
+            reply_message.give_up(&call.call, repair::INTERRUPTED);
+        }
         let mut message = reply_message.into_message();
         repair::close(&mut message, Close::Interrupted);
-        crate::store::calls::settle_open(cx.db, &reply, "repair", cx.now)?;
+        calls::settle_open(cx.db, &reply, "repair", cx.now)?;
         let stored = !unreadable && self.store_reply(cx, turn, extends, &mut message)?;
         turns::drop_attempts(cx.db, &turn.id)?;
         turns::finish(cx.db, &turn.id, "aborted", Some("interrupted"), cx.now)?;

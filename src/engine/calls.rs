@@ -1,10 +1,11 @@
-//! Server tools: checked, recorded as started, run, recorded as settled. Every call gets exactly one answer (`turns-and-tools.md` §6).
+//! The calls of a step: checked, recorded, and run here, left to the page, or put before a person. Every call gets exactly one
+//! answer (`turns-and-tools.md` §6); those of pages and people arrive in `claims`.
 
 use serde_json::Value;
 
 use super::{
     Engine,
-    input::{Failure, ToolOutcome},
+    input::{Approval, Failure, Gate, Site, ToolDef, ToolOutcome},
     outcome::{Cx, Effect, ToolRun},
     schema,
     turn::Phase,
@@ -14,7 +15,10 @@ use crate::{
     ids::{CallId, Fence},
     limits,
     model::{ModelError, ModelErrorClass},
-    store::calls::{self, Started},
+    store::{
+        calls::{self, Call, NewCall, State},
+        turns::Turn,
+    },
     transcript::{prompt, repair},
     wire::{Ending, chunk::Chunk, is_too_deep},
 };
@@ -26,25 +30,59 @@ enum Progress {
     Announced,
     /// It may be run with this input.
     Ready(Value),
+    /// The predicate of its tool is asked whether it may run with this input.
+    Checking(Value),
     /// Its tool runs.
     Running,
+    /// A page or a person is to answer it.
+    Open,
     /// It has its answer.
     Settled,
 }
 
-/// A call of the current step.
+/// A call of the current step, or one of an earlier leg that a person allowed.
 pub(super) struct StepCall {
     slot: u32,
-    id: CallId,
+    pub(super) id: CallId,
     name: String,
     /// Whether clients were told of it.
     shown: bool,
     progress: Progress,
+    /// Whether its answer comes from outside: the leg ends with this step.
+    pub(super) parks: bool,
+    /// Whether the agent or a person allowed it already.
+    allowed: bool,
+    /// Whether its row is there, in the state `approved`.
+    approved: bool,
 }
 
 impl StepCall {
+    /// A call that a person allowed after its leg had ended.
+    pub(super) fn approved(ordinal: usize, call: &Call, input: Value) -> Self {
+        Self {
+            // Slots of the provider count from 0.
+            slot: u32::MAX - ordinal as u32,
+            id: call.call.clone(),
+            name: call.name.clone(),
+            shown: true,
+            progress: Progress::Ready(input),
+            parks: false,
+            allowed: true,
+            approved: true,
+        }
+    }
+
     pub(super) fn is_running(&self) -> bool {
         matches!(self.progress, Progress::Running)
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        matches!(self.progress, Progress::Settled)
+    }
+
+    /// It was answered from outside.
+    pub(super) fn answered(&mut self) {
+        self.progress = Progress::Settled;
     }
 }
 
@@ -84,15 +122,46 @@ impl Engine {
     ) -> Result<()> {
         let call = self.call_of(cx, slot, id, &name)?;
         let meta = meta.filter(|meta| !is_too_deep(meta));
-        match self.check(&name, &input) {
-            Ok(()) => {
-                self.close_blocks(cx);
-                self.put(cx, Chunk::ToolInputAvailable { call, tool: name, input: input.clone(), meta });
-                self.progress(slot, Progress::Ready(input));
-            }
-            Err(error) => self.reject(cx, slot, call, name, input, error),
+        if let Err(error) = self.check(&name, &input) {
+            self.reject(cx, slot, call, name, input, error);
+            return Ok(());
         }
+        self.close_blocks(cx);
+        let open = self.tool(&name).filter(|tool| tool.site == Site::Client && tool.gate == Gate::Never).cloned();
+        let progress = match open {
+            // A page may answer as soon as it sees the call, so the row that takes its answer is there first.
+            Some(tool) => {
+                self.await_answer(cx, slot, &tool, None)?;
+                Progress::Open
+            }
+            None => Progress::Ready(input.clone()),
+        };
+        self.put(cx, Chunk::ToolInputAvailable { call, tool: name, input, meta });
+        self.progress(slot, progress);
         Ok(())
+    }
+
+    /// Records that a call waits for a page, or under this id for a person.
+    fn await_answer(&mut self, cx: &mut Cx<'_>, slot: u32, tool: &ToolDef, approval: Option<&str>) -> Result<()> {
+        let Some(running) = self.running.as_mut() else { return Ok(()) };
+        let Some(message) = running.turn.reply.clone() else { return Ok(()) };
+        let Some((ordinal, call)) = running.calls.iter_mut().enumerate().find(|(_, call)| call.slot == slot) else { return Ok(()) };
+        call.parks = true;
+        let new = NewCall {
+            message: &message,
+            call: &call.id,
+            turn: &running.turn.id,
+            step: running.step,
+            ordinal: ordinal as u32,
+            name: &call.name,
+            effect: tool.effect,
+            site: tool.site,
+            state: if approval.is_some() { State::AwaitingApproval } else { State::Waiting },
+            approval,
+            wait_ms: tool.wait_ms,
+            boot: &self.boot,
+        };
+        calls::insert(cx.db, &new, cx.now)
     }
 
     pub(super) fn call_broken(
@@ -126,8 +195,12 @@ impl Engine {
     }
 
     fn tool_exists(&self, name: &str) -> bool {
-        let plan = self.running.as_ref().and_then(|r| r.plan.as_ref());
-        plan.is_some_and(|plan| plan.tools.iter().any(|t| t.spec.name == name))
+        self.tool(name).is_some()
+    }
+
+    /// The tool of this name, if the model was offered it.
+    fn tool(&self, name: &str) -> Option<&ToolDef> {
+        self.running.as_ref()?.plan.as_ref()?.tools.iter().find(|t| t.spec.name == name)
     }
 
     /// Whether a call can be run; the text is for the model.
@@ -161,33 +234,155 @@ impl Engine {
             && running.reply.call(id).is_none()
             && !calls::is_known(cx.db, id)?;
         let call: CallId = if usable { id.into() } else { format!("call_{}", cx.rng.text(24)).into() };
-        running.calls.push(StepCall { slot, id: call.clone(), name: name.into(), shown: false, progress: Progress::Announced });
+        running.calls.push(StepCall {
+            slot,
+            id: call.clone(),
+            name: name.into(),
+            shown: false,
+            progress: Progress::Announced,
+            parks: false,
+            allowed: false,
+            approved: false,
+        });
         Ok(call)
     }
 
-    /// The model call is over: run what it asked for.
+    /// The model call is over: run what it asked for, or ask who may allow it.
     pub(super) fn run_calls(&mut self, cx: &mut Cx<'_>) -> Result<()> {
         let Some(running) = self.running.as_mut() else { return Ok(()) };
         // A call that never became complete was announced by mistake; it has no input to run with.
         let reason = running.reason;
-        let unfinished: Vec<CallId> = running
+        let reply = running.turn.reply.clone();
+        let unfinished: Vec<(CallId, bool)> = running
             .calls
             .iter_mut()
-            .filter(|c| {
-                matches!(c.progress, Progress::Announced) || (!reason.runs_calls() && matches!(c.progress, Progress::Ready(_)))
-            })
+            .filter(|c| matches!(c.progress, Progress::Announced) || (!reason.runs_calls() && !c.is_settled()))
             .map(|c| {
                 c.progress = Progress::Settled;
-                c.id.clone()
+                (c.id.clone(), c.parks)
             })
             .collect();
-        for call in unfinished {
+        for (call, recorded) in unfinished {
+            if let Some(reply) = reply.as_ref().filter(|_| recorded) {
+                calls::settle(cx.db, reply, &call, "error", "repair", cx.now)?;
+            }
             if self.running.as_ref().is_some_and(|r| r.reply.call(&call).is_some()) {
                 self.put(cx, Chunk::ToolOutputError { call, error: repair::not_executed(reason), dynamic: false });
             }
         }
         if let Some(running) = self.running.as_mut() {
             running.phase = Phase::Tools;
+        }
+        self.check_gates(cx)?;
+        self.start_ready(cx)?;
+        self.step_if_settled(cx)
+    }
+
+    /// Calls of tools that need approval: asked for, or their predicate is.
+    fn check_gates(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        let Some(running) = self.running.as_ref() else { return Ok(()) };
+        let ready = running.calls.iter().filter(|c| matches!(c.progress, Progress::Ready(_)) && !c.allowed);
+        let gated: Vec<(u32, ToolDef)> =
+            ready.filter_map(|c| Some((c.slot, self.tool(&c.name)?.clone()))).filter(|(_, tool)| tool.gate != Gate::Never).collect();
+        for (slot, tool) in gated {
+            if tool.gate == Gate::Always {
+                self.ask_person(cx, slot, &tool)?;
+                continue;
+            }
+            let Some(running) = self.running.as_mut() else { return Ok(()) };
+            let step = running.step;
+            let Some(call) = running.calls.iter_mut().find(|c| c.slot == slot) else { continue };
+            let Progress::Ready(input) = std::mem::replace(&mut call.progress, Progress::Settled) else { continue };
+            call.progress = Progress::Checking(input.clone());
+            let run = ToolRun {
+                call: call.id.clone(),
+                name: call.name.clone(),
+                input,
+                timeout_ms: self.config.hook_deadline_ms,
+                step,
+                request_id: running.turn.request_id.clone(),
+                idempotency_key: key(&running.turn, &call.id),
+                approved: false,
+            };
+            cx.push(Effect::CheckApproval(running.fence.clone(), Box::new(run)));
+        }
+        Ok(())
+    }
+
+    /// A call waits for a person from now on.
+    fn ask_person(&mut self, cx: &mut Cx<'_>, slot: u32, tool: &ToolDef) -> Result<()> {
+        let approval = cx.rng.text(limits::APPROVAL_ID);
+        self.await_answer(cx, slot, tool, Some(&approval))?;
+        self.progress(slot, Progress::Open);
+        let call = self.running.as_ref().and_then(|r| r.calls.iter().find(|c| c.slot == slot)).map(|c| c.id.clone());
+        if let Some(call) = call {
+            self.put(cx, Chunk::ToolApprovalRequest { approval, call });
+        }
+        Ok(())
+    }
+
+    /// The predicate of a tool spoke.
+    pub(super) fn approval_checked(&mut self, cx: &mut Cx<'_>, call: &CallId, verdict: Approval) -> Result<()> {
+        let Some(running) = self.running.as_mut().filter(|r| r.phase == Phase::Tools) else { return Ok(()) };
+        let Some(entry) = running.calls.iter_mut().find(|c| c.id == *call && matches!(c.progress, Progress::Checking(_))) else {
+            return Ok(());
+        };
+        let Progress::Checking(input) = std::mem::replace(&mut entry.progress, Progress::Settled) else { return Ok(()) };
+        let (slot, name) = (entry.slot, entry.name.clone());
+        let tool = self.tool(&name).cloned();
+        match (verdict, tool) {
+            (Approval::Ask, Some(tool)) => self.ask_person(cx, slot, &tool)?,
+            (Approval::Allow, Some(tool)) if tool.site == Site::Client => {
+                self.await_answer(cx, slot, &tool, None)?;
+                self.progress(slot, Progress::Open);
+            }
+            (Approval::Allow, _) => {
+                if let Some(entry) = self.running.as_mut().and_then(|r| r.calls.iter_mut().find(|c| c.slot == slot)) {
+                    entry.allowed = true;
+                    entry.progress = Progress::Ready(input);
+                }
+            }
+            (Approval::Deny(mut reason), _) => {
+                cut(&mut reason, limits::APPROVAL_REASON);
+                if let Some(running) = self.running.as_mut() {
+                    running.reply.decide(call, false, Some(&reason));
+                    // The chunk has no place for the reason.
+                    running.heals = true;
+                }
+                self.put(cx, Chunk::ToolOutputDenied { call: call.clone() });
+            }
+            (Approval::Ask, None) => {}
+        }
+        self.start_ready(cx)?;
+        self.step_if_settled(cx)?;
+        self.flush_if_due(cx)
+    }
+
+    /// The calls that a person allowed after the last leg, with the tools there are now (`turns-and-tools.md` §10.3).
+    pub(super) fn run_approved(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        let Some(running) = self.running.as_mut() else { return Ok(()) };
+        running.phase = Phase::Tools;
+        let reply = running.turn.reply.clone();
+        let ready: Vec<(u32, CallId, String, Value)> = running
+            .calls
+            .iter()
+            .filter_map(|c| match &c.progress {
+                Progress::Ready(input) => Some((c.slot, c.id.clone(), c.name.clone(), input.clone())),
+                _ => None,
+            })
+            .collect();
+        for (slot, call, name, input) in ready {
+            let runs_here = self.tool(&name).is_none_or(|tool| tool.site == Site::Server);
+            let fault = match self.check(&name, &input) {
+                Err(fault) => Some(fault),
+                Ok(()) => (!runs_here).then(|| format!("the tool `{name}` runs in the page now; this call was for the server")),
+            };
+            let (Some(mut error), Some(reply)) = (fault, &reply) else { continue };
+            cut(&mut error, limits::TOOL_ERROR);
+            calls::settle(cx.db, reply, &call, "error", "server", cx.now)?;
+            self.begin_stream(cx);
+            self.put(cx, Chunk::ToolOutputError { call, error, dynamic: false });
+            self.progress(slot, Progress::Settled);
         }
         self.start_ready(cx)?;
         self.step_if_settled(cx)
@@ -208,9 +403,13 @@ impl Engine {
             let Some(tool) = plan.tools.iter().find(|t| t.spec.name == call.name) else { continue };
             active += 1;
             started = true;
-            calls::start(
-                cx.db,
-                &Started {
+            if call.approved {
+                // Exactly once: only the step that moves the row starts the tool.
+                if !calls::start_approved(cx.db, &reply, &call.id, &self.boot)? {
+                    return Err(Error::corrupt(format!("the approved call {} is not there to be started", call.id)));
+                }
+            } else {
+                let new = NewCall {
                     message: &reply,
                     call: &call.id,
                     turn: &running.turn.id,
@@ -218,10 +417,14 @@ impl Engine {
                     ordinal: ordinal as u32,
                     name: &call.name,
                     effect: tool.effect,
+                    site: Site::Server,
+                    state: State::Started,
+                    approval: None,
+                    wait_ms: None,
                     boot: &self.boot,
-                },
-                cx.now,
-            )?;
+                };
+                calls::insert(cx.db, &new, cx.now)?;
+            }
             cx.push(Effect::RunTool(
                 running.fence.clone(),
                 Box::new(ToolRun {
@@ -231,7 +434,8 @@ impl Engine {
                     timeout_ms: tool.timeout_ms,
                     step: running.step,
                     request_id: running.turn.request_id.clone(),
-                    idempotency_key: format!("{}/{reply}/{}", running.turn.id, call.id),
+                    idempotency_key: key(&running.turn, &call.id),
+                    approved: call.approved,
                 }),
             ));
         }
@@ -265,6 +469,7 @@ impl Engine {
             }
         };
         calls::settle(cx.db, &reply, call, word, "server", cx.now)?;
+        self.begin_stream(cx);
         self.put(cx, chunk);
         if let Some(running) = self.running.as_mut() {
             running.stream.flush(cx)?;
@@ -282,8 +487,8 @@ impl Engine {
     }
 
     fn step_if_settled(&mut self, cx: &mut Cx<'_>) -> Result<()> {
-        let settled = self.running.as_ref().is_some_and(|r| r.calls.iter().all(|c| matches!(c.progress, Progress::Settled)));
-        if settled {
+        let answered = |c: &StepCall| matches!(c.progress, Progress::Settled | Progress::Open);
+        if self.running.as_ref().is_some_and(|r| r.calls.iter().all(answered)) {
             self.end_step(cx)?;
             self.flush_if_due(cx)?;
         }
@@ -306,6 +511,11 @@ impl Engine {
         self.flush_if_due(cx)?;
         Ok(Ok(()))
     }
+}
+
+/// Names a call for ever.
+fn key(turn: &Turn, call: &CallId) -> String {
+    format!("{}/{}/{call}", turn.id, turn.reply.as_deref().unwrap_or_default())
 }
 
 /// Cuts a text to at most `most` bytes, at a code point.

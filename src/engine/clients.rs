@@ -6,7 +6,7 @@ use super::{
     Engine,
     events::Event,
     input::{ConnMeta, RpcBody, RpcReply},
-    outcome::{Cx, Effect, RpcCall},
+    outcome::{Cx, Effect, Principal, RpcCall},
 };
 use crate::{
     error::{Error, Result},
@@ -31,6 +31,8 @@ struct Client {
     conn: ConnId,
     meta: ConnMeta,
     waiting: Waiting,
+    /// Whether it waits for the pending continuation: it will be offered that stream.
+    awaits: bool,
     calls: usize,
 }
 
@@ -41,7 +43,7 @@ pub(super) struct Clients(Vec<Client>);
 impl Clients {
     pub(super) fn add(&mut self, conn: ConnId, meta: ConnMeta) {
         self.remove(&conn);
-        self.0.push(Client { conn, meta, waiting: Waiting::No, calls: 0 });
+        self.0.push(Client { conn, meta, waiting: Waiting::No, awaits: false, calls: 0 });
     }
 
     fn remove(&mut self, conn: &ConnId) {
@@ -93,9 +95,36 @@ impl Clients {
         }
     }
 
-    /// A stream starts: the parked ones are to be offered it.
+    /// A stream starts: those that wait for one are to be offered it.
     pub(super) fn offer_parked(&mut self) -> Vec<ConnId> {
         self.end_parking(Waiting::Offered)
+    }
+
+    /// The continuation starts: those that wait for it wait for its stream now.
+    pub(super) fn park_awaiting(&mut self) {
+        self.0.iter_mut().filter(|c| c.awaits).for_each(|c| (c.awaits, c.waiting) = (false, Waiting::Parked));
+    }
+
+    /// Whether a socket waits for the pending continuation from now on.
+    pub(super) fn await_continuation(&mut self, conn: &ConnId, awaits: bool) {
+        if let Some(client) = self.get_mut(conn) {
+            client.awaits = awaits;
+        }
+    }
+
+    pub(super) fn awaits_continuation(&self, conn: &ConnId) -> bool {
+        self.get(conn).is_some_and(|c| c.awaits)
+    }
+
+    /// There is no continuation any more: those that wait for it are to be told.
+    pub(super) fn release_awaiting(&mut self) -> Vec<ConnId> {
+        let waiting = self.those(|c| c.awaits);
+        self.0.iter_mut().for_each(|c| c.awaits = false);
+        waiting
+    }
+
+    pub(super) fn principal(&self, conn: &ConnId) -> Principal {
+        Principal { conn: conn.clone(), label: self.get(conn).map(|c| c.meta.label.clone()).unwrap_or_default() }
     }
 
     /// The stream ends: whoever has not taken it up gets its last frames all the same.
@@ -188,9 +217,8 @@ impl Engine {
                 }
             }
             ClientFrame::Rpc { id, method, args } => self.rpc(cx, conn, id, method, args),
-            // No tool waits for a client yet, so there is no call that either could answer.
-            ClientFrame::ToolResult { .. } => cx.ignored(conn, "cf_agent_tool_result", "no call waits for a client"),
-            ClientFrame::ToolApproval { .. } => cx.ignored(conn, "cf_agent_tool_approval", "no call waits for an approval"),
+            ClientFrame::ToolResult(result) => self.tool_result(cx, conn, result)?,
+            ClientFrame::ToolApproval(approval) => self.tool_approval(cx, conn, approval)?,
             ClientFrame::Ignored { kind, reason } => cx.ignored(conn, &kind, reason),
             ClientFrame::Application => cx.push(Effect::Message(conn.clone(), text.into())),
         }
@@ -209,9 +237,18 @@ impl Engine {
 
     /// What is going on? Exactly one answer, at once (wire §2.15).
     fn probe(&mut self, cx: &mut Cx<'_>, conn: &ConnId, probe: Option<&str>) {
-        let frame = if let Some(id) = self.active_stream() {
+        let owner = match &self.running {
+            Some(running) => running.owner.as_ref(),
+            None => self.pending.as_ref().and_then(|pending| pending.owner.as_ref()),
+        };
+        let frame = if owner.is_some_and(|owner| owner != conn && self.clients.is_connected(owner)) {
+            // Whoever answered the calls gets the stream as its own; the others see it live.
+            wire::resume_none(Some("continuation-owned"), probe)
+        } else if let Some(id) = self.active_stream() {
             self.clients.wait(conn, Waiting::Offered);
             wire::resuming(&id, probe)
+        } else if let Some(id) = if self.running.is_none() { self.claim_pending(conn) } else { None } {
+            wire::pending(&id, probe)
         } else if let Some(id) = self.accepted() {
             self.clients.wait(conn, Waiting::Parked);
             wire::pending(&id, probe)

@@ -17,6 +17,13 @@ pub struct Config {
     pub max_steps: u32,
     /// Server tools that may run at once; `None` for as many as the model asks for.
     pub max_parallel_tools: Option<usize>,
+    /// Whether a page's tool may take the place of a server tool of the same name, for its turn. One that needs approval it never
+    /// may (decision 9).
+    pub client_tool_override: ClientToolOverride,
+    /// Whether the model goes on after an error of a page's tool that the page itself would leave at that.
+    pub continue_on_client_error: bool,
+    /// Milliseconds a person may take to allow a call before it counts as denied; `None` for as long as they like.
+    pub approval_wait_ms: Option<u32>,
     /// Whether clients may set the shared state. Closed by default: any visitor of the page is a client (decision 20).
     pub client_state: bool,
     /// Whether a connecting client is told name and class of the object. Without it `ready` of the stock clients never resolves.
@@ -37,6 +44,9 @@ impl Default for Config {
             message_concurrency: MessageConcurrency::Queue,
             max_steps: limits::MAX_STEPS,
             max_parallel_tools: None,
+            client_tool_override: ClientToolOverride::Allow,
+            continue_on_client_error: false,
+            approval_wait_ms: None,
             client_state: false,
             send_identity: true,
             hydration_budget: limits::HYDRATION,
@@ -45,6 +55,18 @@ impl Default for Config {
             coalesce_deltas: true,
         }
     }
+}
+
+/// Which server tools a page's tool of the same name may replace for its turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ClientToolOverride {
+    /// All that need no approval.
+    #[default]
+    Allow,
+    /// None.
+    Deny,
+    /// All that need no approval but these.
+    Protect(Vec<String>),
 }
 
 /// What becomes of a message that a client sends while another is answered (`turns-and-tools.md` §5). Read when it arrives.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    ids::TurnId,
+    ids::LegId,
     store::{
         Sql, messages,
         outbox::{self, Owed},
@@ -20,7 +20,7 @@ use crate::{
 
 /// A response hook that is due.
 pub(super) struct OwedHook {
-    turn: TurnId,
+    leg: LegId,
     row: OwedRow,
     /// The reply, where this incarnation wrote it; else it is read when the hook starts.
     message: Option<UiMessage>,
@@ -43,7 +43,7 @@ impl OwedHook {
     /// An owed hook that an earlier incarnation did not finish; `None` if its row says nothing.
     pub(super) fn read(owed: &Owed) -> Option<OwedHook> {
         let row = serde_json::from_str(&owed.payload).ok()?;
-        Some(OwedHook { turn: owed.turn.clone(), row, message: None, recovered: true })
+        Some(OwedHook { leg: owed.leg.clone(), row, message: None, recovered: true })
     }
 
     fn response(&self, db: &dyn Sql) -> Result<ChatResponse> {
@@ -88,8 +88,9 @@ impl Engine {
             chain: turn.chain,
         };
         let payload = serde_json::to_string(&row).unwrap_or_default();
-        outbox::owe(cx.db, &turn.id, &payload, cx.now)?;
-        self.hooks.push_back(OwedHook { turn: turn.id.clone(), row, message, recovered: false });
+        let leg = LegId::from(format!("{}.{}", turn.id, turn.attempt));
+        outbox::owe(cx.db, &leg, &payload, cx.now)?;
+        self.hooks.push_back(OwedHook { leg, row, message, recovered: false });
         Ok(())
     }
 
@@ -101,16 +102,16 @@ impl Engine {
         if let Some(hook) = self.hooks.front() {
             let response = hook.response(cx.db)?;
             self.hook_runs = true;
-            cx.push(Effect::ResponseHook(hook.turn.clone(), hook.row.chain + 1, Box::new(response)));
+            cx.push(Effect::ResponseHook(hook.leg.clone(), hook.row.chain + 1, Box::new(response)));
         }
         Ok(())
     }
 
-    pub(super) fn response_hook_ended(&mut self, cx: &mut Cx<'_>, turn: &TurnId) -> Result<()> {
+    pub(super) fn response_hook_ended(&mut self, cx: &mut Cx<'_>, leg: &LegId) -> Result<()> {
         self.hook_runs = false;
-        if self.hooks.front().is_some_and(|hook| hook.turn == *turn) {
+        if self.hooks.front().is_some_and(|hook| hook.leg == *leg) {
             self.hooks.pop_front();
-            outbox::done(cx.db, turn)?;
+            outbox::done(cx.db, leg)?;
         }
         Ok(())
     }

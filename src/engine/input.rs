@@ -4,9 +4,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    ids::{CallId, ConnId, Fence, RequestId, TurnId},
+    ids::{CallId, ConnId, Fence, LegId, RequestId},
     model::{Finish, ModelError, ModelEvent, ModelRef, Reasoning, ToolChoice, ToolSpec},
+    wire::ToolApproval,
 };
+
+pub use crate::store::calls::Site;
 
 /// What is remembered of a socket over hibernation, in its attachment. Never the query: it may carry a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +46,7 @@ pub enum Input {
     /// A callable answered.
     Rpc(ConnId, RpcReply),
     /// A response hook returned.
-    ResponseHookEnded(TurnId),
+    ResponseHookEnded(LegId),
 }
 
 /// Names a waiting caller.
@@ -108,6 +111,10 @@ pub enum Command {
     Emit(Fence, Value),
     /// An early result of a running tool.
     Preliminary(Fence, CallId, Value),
+    /// The application said whether a client may decide about a call.
+    Decide(ConnId, ToolApproval, Decision),
+    /// A call that is waited for is waited for so many milliseconds from now.
+    ExtendWait(CallId, u32),
 }
 
 /// What a command is answered with.
@@ -172,6 +179,8 @@ pub enum JobEvent {
     Model(Vec<ModelEvent>),
     /// The model call ended.
     ModelEnded(Result<Finish, Box<Failure>>),
+    /// The predicate of a tool said whether a call may run.
+    ApprovalChecked(CallId, Approval),
     /// A tool ended.
     ToolEnded(CallId, ToolOutcome),
     /// The running tools had their grace after an abort.
@@ -225,6 +234,12 @@ pub struct ToolDef {
     pub effect: EffectClass,
     /// How long it may run.
     pub timeout_ms: u32,
+    /// Who executes it.
+    pub site: Site,
+    /// Which calls a person has to allow.
+    pub gate: Gate,
+    /// How long a page may take for it; `None` for as long as it likes.
+    pub wait_ms: Option<u32>,
 }
 
 /// What a second start of a tool would do (`recovery.md` §6.3).
@@ -237,6 +252,39 @@ pub enum EffectClass {
     /// Something twice: never started twice.
     #[default]
     Once,
+}
+
+/// Whether somebody may do something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Decision {
+    /// They may.
+    #[default]
+    Allow,
+    /// They may not, for this reason.
+    Deny(String),
+}
+
+/// Whether a call may run, as the predicate of its tool says (`turns-and-tools.md` §10.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Approval {
+    /// A person has to allow it.
+    Ask,
+    /// At once.
+    Allow,
+    /// Never, for this reason; nobody is asked.
+    Deny(String),
+}
+
+/// Which calls of a tool a person has to allow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gate {
+    /// None.
+    #[default]
+    Never,
+    /// All.
+    Always,
+    /// Those its predicate says.
+    When,
 }
 
 /// How a tool ended.

@@ -5,11 +5,15 @@
 //! [`Engine::load`] after any death gives what the last committed step left.
 //!
 //! One file per family of inputs: `boot` starts an incarnation, `clients` speaks to sockets, `admission` takes requests,
-//! `turn` runs them, `stream` turns model events into chunks, `calls` runs tools, `hooks` owes what follows a turn, `schedule` keeps the one alarm.
+//! `turn` runs them, `stream` turns model events into chunks, `calls` runs tools, `claims` takes the answers of pages and people,
+//! `barrier` lets a parked turn go on, `hooks` owes what follows a turn, `schedule` keeps the one alarm.
 
 mod admission;
+mod barrier;
 mod boot;
 mod calls;
+mod claims;
+pub mod client_tools;
 mod clients;
 pub mod config;
 pub mod events;
@@ -30,15 +34,16 @@ use outcome::{Cx, Effect};
 
 use crate::{
     error::{Error, Result},
-    ids::{Boot, ConnId, MessageId, TurnId},
+    ids::{Boot, ConnId, MessageId, RequestId, TurnId},
     limits,
     store::{
-        Sql, messages, meta,
+        Sql, calls as call_rows, messages, meta,
         outbox::{self, Owed},
         schema as tables,
         streams::{self, Notice},
         turns::{self, Turn},
     },
+    time::Millis,
     wire::Terminal,
 };
 
@@ -60,6 +65,14 @@ pub struct Engine {
     /// Admitted turns that have not started, in order.
     queue: VecDeque<Turn>,
     running: Option<Box<turn::Running>>,
+    /// The turn that waits for pages or people. Only the newest can: each turn that starts settles what an older one waits for.
+    parked: Option<barrier::Parked>,
+    /// The continuation that somebody wants of the parked turn, or already of the running one.
+    pending: Option<barrier::Pending>,
+    /// The id of a continuation that an approval may lead to, which the application is still asked about.
+    promised: Option<RequestId>,
+    /// When the first call that is waited for is overdue.
+    next_deadline: Option<Millis>,
     /// The newest message of the active path.
     leaf: Option<MessageId>,
     generation: i64,
@@ -70,16 +83,18 @@ pub struct Engine {
     ended: VecDeque<Terminal>,
     /// Who sent the message a turn answers.
     senders: Vec<(TurnId, ConnId)>,
-    /// Whether a wake is on its way for the turn at the head of the queue.
-    waking: bool,
+    /// When the wake arrives that is on its way for the turn at the head of the queue.
+    waking: Option<Millis>,
     /// Who waits for a turn inside this incarnation.
     waiters: Vec<(TurnId, ReplyTo)>,
     /// Owed response hooks; the first one is running if `hook_runs`.
     hooks: VecDeque<hooks::OwedHook>,
     hook_runs: bool,
-    /// Whether an alarm may be set.
-    armed: bool,
+    /// What the alarm is set to. A time that is past stands for one that is not known.
+    alarm: Option<Millis>,
     last_body: Option<String>,
+    /// The tools of the page that sent the last request with any, as JSON.
+    client_tools: Option<String>,
     /// What the open attempt of an earlier incarnation left: its turn and its log.
     dead: Option<(Turn, String)>,
     owed_at_boot: Vec<Owed>,
@@ -92,7 +107,16 @@ impl Engine {
     /// The database failed, or a newer release wrote its rows.
     pub fn load(db: &dyn Sql, boot: Boot, identity: Identity, config: Config) -> Result<Engine> {
         tables::migrate(db)?;
-        let mut live = turns::live(db)?;
+        let (waiting, live): (Vec<_>, Vec<_>) = turns::live(db)?.into_iter().partition(|(_, parked)| *parked);
+        let mut live: Vec<Turn> = live.into_iter().map(|(turn, _)| turn).collect();
+        let parked = waiting.into_iter().rev().find_map(|(turn, _)| {
+            let message = turn.reply.clone()?;
+            Some(barrier::Parked { turn, message })
+        });
+        for turn in live.iter_mut().filter(|turn| turn.trigger == barrier::CONTINUATION) {
+            // Nobody's probe is on its way any more.
+            turn.not_before = None;
+        }
         let dead = match turns::the_open_attempt(db)? {
             // Any attempt that is open now belongs to an incarnation that is gone: this one has not started yet.
             Some((id, stream)) => {
@@ -102,27 +126,32 @@ impl Engine {
             }
             None => None,
         };
-        let last_seq = live.last().map(|t| t.seq).max(dead.as_ref().map(|(t, _)| t.seq)).unwrap_or(0);
+        let last_seq = live.iter().map(|t| t.seq).chain(dead.as_ref().map(|(t, _)| t.seq)).max().unwrap_or(0);
         let owed_at_boot = outbox::owed(db)?;
         Ok(Engine {
             boot,
             identity,
             config,
             clients: clients::Clients::default(),
-            armed: dead.is_some() || !live.is_empty() || !owed_at_boot.is_empty(),
+            alarm: (dead.is_some() || !live.is_empty() || !owed_at_boot.is_empty()).then_some(Millis(0)),
             queue: live.into(),
             running: None,
+            pending: call_rows::continuation(db)?.as_ref().map(barrier::Pending::held),
+            parked,
+            promised: None,
+            next_deadline: call_rows::next_deadline(db)?,
             leaf: meta::get(db, meta::LEAF)?.map(MessageId::from),
             generation: meta::get(db, meta::GENERATION)?.and_then(|g| g.parse().ok()).unwrap_or(0),
             last_seq,
             notice: streams::notice(db)?,
             ended: VecDeque::new(),
             senders: Vec::new(),
-            waking: false,
+            waking: None,
             waiters: Vec::new(),
             hooks: VecDeque::new(),
             hook_runs: false,
             last_body: meta::get(db, meta::LAST_BODY)?,
+            client_tools: meta::get(db, meta::CLIENT_TOOLS)?,
             dead,
             owed_at_boot,
         })
@@ -130,14 +159,15 @@ impl Engine {
 
     /// Whether this input may be stepped without a transaction because it writes nothing: text that is not due for its segment, and
     /// what only reads or only sends.
-    pub fn writes_nothing(&self, input: &Input, now: crate::time::Millis) -> bool {
+    pub fn writes_nothing(&self, input: &Input, now: Millis) -> bool {
         match input {
             Input::Job(fence, event) => match (&self.running, event) {
                 (Some(running), JobEvent::Model(events)) if running.fence == *fence => {
                     running.only_buffers(events, now, self.config.coalesce_deltas)
                 }
-                // The history is read and the model is called.
-                (Some(running), JobEvent::Prepared(Ok(_)) | JobEvent::RetryDue) if running.fence == *fence => true,
+                // The history is read and the model is called, unless calls that were allowed come first.
+                (Some(running), JobEvent::Prepared(Ok(_))) if running.fence == *fence => running.calls.is_empty(),
+                (Some(running), JobEvent::RetryDue) if running.fence == *fence => true,
                 (Some(running), _) => running.fence != *fence,
                 (None, _) => true,
             },
@@ -156,8 +186,8 @@ impl Engine {
             Input::Connected(conn, meta) => self.connected(cx, conn, meta)?,
             Input::Frame(conn, text) => self.frame(cx, &conn, &text)?,
             Input::Disconnected(conn) => self.disconnected(&conn),
-            Input::Alarm => self.alarm_fired(cx),
-            Input::Wake => self.waking = false,
+            Input::Alarm => self.alarm_fired(cx)?,
+            Input::Wake => self.waking = None,
             Input::Command(command, reply) => self.command(cx, command, reply)?,
             Input::Job(fence, event) => {
                 if self.running.as_ref().is_some_and(|running| running.fence == fence) {
@@ -216,6 +246,8 @@ impl Engine {
             }
             Command::Emit(fence, chunk) => self.application_chunk(cx, &fence, chunk)?.map(|()| Answer::Done),
             Command::Preliminary(fence, call, output) => self.preliminary(cx, &fence, &call, output)?.map(|()| Answer::Done),
+            Command::Decide(conn, approval, may) => self.decide(cx, &conn, approval, may).map(|()| Answer::Done),
+            Command::ExtendWait(call, ms) => return self.extend_wait(cx, &call, ms, reply),
         };
         if let Some(to) = reply {
             cx.push(Effect::Reply(to, answer));
@@ -251,16 +283,20 @@ impl Engine {
         messages::clear(cx.db)?;
         turns::clear(cx.db)?;
         streams::clear(cx.db)?;
-        crate::store::calls::clear(cx.db)?;
+        call_rows::clear(cx.db)?;
         outbox::clear(cx.db)?;
         meta::set(cx.db, meta::LAST_BODY, None)?;
+        meta::set(cx.db, meta::CLIENT_TOOLS, None)?;
         meta::set(cx.db, meta::GENERATION, Some(&self.generation.to_string()))?;
         self.move_leaf(cx.db, None)?;
         self.last_body = None;
+        self.client_tools = None;
+        (self.parked, self.pending, self.promised, self.next_deadline) = (None, None, None, None);
         self.notice = None;
         // A running hook finishes for itself; its row is gone.
         self.hooks.clear();
-        for conn in self.clients.release_parked() {
+        let parked = self.clients.release_parked();
+        for conn in parked.into_iter().chain(self.clients.release_awaiting()) {
             cx.send_one(&conn, crate::wire::resume_none(None, None));
         }
         let others = self.clients.all().into_iter().filter(|conn| Some(conn) != sender).collect();

@@ -5,17 +5,18 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::{
+    client_tools::ClientTool,
     events::Event,
     input::{Answer, JobEvent, ReplyTo},
 };
 use crate::{
     error::Result,
-    ids::{CallId, ConnId, Fence, RequestId, TurnId},
+    ids::{CallId, ConnId, Fence, LegId, RequestId},
     model::ModelRequest,
     rng::Rng,
     store::Sql,
     time::Millis,
-    wire::message::UiMessage,
+    wire::{ToolApproval, message::UiMessage},
 };
 
 /// Something to do once the rows are committed, in order.
@@ -28,6 +29,8 @@ pub enum Effect {
     Prepare(Fence, Box<TurnInfo>),
     /// Call the model.
     CallModel(Fence, Box<ModelRequest>),
+    /// Ask the predicate of a tool whether a call may run.
+    CheckApproval(Fence, Box<ToolRun>),
     /// Run a server tool.
     RunTool(Fence, Box<ToolRun>),
     /// Stop what the turn has running.
@@ -46,8 +49,12 @@ pub enum Effect {
     Call(ConnId, RpcCall),
     /// Hand a frame of its own to the application.
     Message(ConnId, Box<str>),
-    /// Run `on_chat_response` for this turn; the number is that of the chain its own turns belong to.
-    ResponseHook(TurnId, u32, Box<ChatResponse>),
+    /// Ask the application whether this client may decide about a call.
+    AuthorizeApproval(Principal, Box<CallInfo>, ToolApproval),
+    /// Tell the application that a page answered a call.
+    ClientToolSettled(Box<ClientToolSettled>),
+    /// Run `on_chat_response` for this leg; the number is that of the chain its own turns belong to.
+    ResponseHook(LegId, u32, Box<ChatResponse>),
     /// Show a chunk to the `on_chunk` hook.
     Observe(crate::wire::chunk::Chunk),
     /// Log an event.
@@ -84,6 +91,43 @@ pub struct ToolRun {
     pub request_id: RequestId,
     /// Names this call for ever: `turn/message/call`. For tools that can be told not to do a thing twice.
     pub idempotency_key: String,
+    /// Whether a person allowed it.
+    pub approved: bool,
+}
+
+/// Who acts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    /// The socket.
+    pub conn: ConnId,
+    /// The `_pk` it chose. A label: anybody may choose any.
+    pub label: String,
+}
+
+/// A call, as hooks see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallInfo {
+    /// The call.
+    pub call_id: CallId,
+    /// The tool.
+    pub tool_name: String,
+    /// Its input.
+    pub input: Value,
+    /// The model call that asked for it, from 1.
+    pub step: u32,
+}
+
+/// A call that a page answered, or that nobody answered in time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClientToolSettled {
+    /// The call.
+    pub call_id: CallId,
+    /// The tool.
+    pub tool_name: String,
+    /// Who answered: `ws:` and the socket, or `timeout`.
+    pub by: String,
+    /// The output, or the text of an error.
+    pub outcome: std::result::Result<Value, String>,
 }
 
 /// What hooks learn about a turn.
@@ -97,6 +141,8 @@ pub struct TurnInfo {
     pub continuation: bool,
     /// The custom fields of the request; untrusted.
     pub body: Option<Value>,
+    /// The tools of the page that asked; untrusted.
+    pub client_tools: Vec<ClientTool>,
 }
 
 /// What `on_chat_response` is called with.

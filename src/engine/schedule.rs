@@ -1,26 +1,33 @@
 //! The one alarm: it beats while anything runs or is owed, so that the object is neither evicted in mid-turn nor woken for nothing.
+//! At rest it stands where the first call that is waited for is overdue, or it is off.
 
 use super::{
     Engine,
     outcome::{AlarmPlan, Cx},
 };
-use crate::limits;
+use crate::{error::Result, limits};
 
 impl Engine {
     /// The platform clears the slot before it calls the handler.
-    pub(super) fn alarm_fired(&mut self, _cx: &mut Cx<'_>) {
-        self.armed = false;
+    pub(super) fn alarm_fired(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        self.alarm = None;
+        self.expire(cx)
     }
 
     /// Runs at the end of every step: an alarm if and only if something is due (I23).
     pub(super) fn plan_alarm(&mut self, cx: &mut Cx<'_>) {
         let active = self.running.is_some() || !self.queue.is_empty() || !self.hooks.is_empty() || self.hook_runs;
-        if active && !self.armed {
-            cx.out.alarm = AlarmPlan::Set(cx.now + limits::HEARTBEAT_MS);
-            self.armed = true;
-        } else if !active && self.armed {
-            cx.out.alarm = AlarmPlan::Clear;
-            self.armed = false;
+        let beat = active.then(|| cx.now + limits::HEARTBEAT_MS);
+        let wanted = match (beat, self.next_deadline) {
+            (Some(beat), Some(deadline)) => Some(beat.min(deadline)),
+            (beat, deadline) => beat.or(deadline),
+        };
+        // A beat that comes sooner than wanted is left alone: setting the alarm is a write.
+        let stands = active && self.alarm.is_some_and(|at| Some(at) <= wanted);
+        if wanted == self.alarm || stands {
+            return;
         }
+        cx.out.alarm = wanted.map_or(AlarmPlan::Clear, AlarmPlan::Set);
+        self.alarm = wanted;
     }
 }

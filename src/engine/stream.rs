@@ -255,24 +255,28 @@ impl Engine {
 
     /// The stream and the step begin with the first thing there is to show.
     fn begin(&mut self, cx: &mut Cx<'_>) {
+        self.begin_stream(cx);
         let Some(running) = self.running.as_mut() else { return };
         running.shown = true;
-        let (started, step_open) = (running.stream.started, running.stream.step_open);
-        running.stream.started = true;
-        running.stream.step_open = true;
-        if !started {
-            let id = running.turn.request_id.clone();
-            let message_id = running.turn.reply.clone().filter(|_| !running.extends);
-            let metadata = running.plan.as_ref().and_then(|plan| plan.metadata.clone());
-            let stored = running.turn.metadata.as_deref().and_then(|text| serde_json::from_str(text).ok());
-            for conn in self.clients.offer_parked() {
-                cx.send_one(&conn, wire::resuming(&id, None));
-            }
-            self.put(cx, Chunk::Start { message_id, metadata: metadata.or(stored) });
-        }
-        if !step_open {
+        if !std::mem::replace(&mut running.stream.step_open, true) {
             self.put(cx, Chunk::StartStep);
         }
+    }
+
+    /// The stream begins. What comes of calls of an earlier leg belongs to no step of this one.
+    pub(super) fn begin_stream(&mut self, cx: &mut Cx<'_>) {
+        let Some(running) = self.running.as_mut() else { return };
+        if std::mem::replace(&mut running.stream.started, true) {
+            return;
+        }
+        let id = running.turn.request_id.clone();
+        let message_id = running.turn.reply.clone().filter(|_| !running.extends);
+        let metadata = running.plan.as_ref().and_then(|plan| plan.metadata.clone());
+        let stored = running.turn.metadata.as_deref().and_then(|text| serde_json::from_str(text).ok());
+        for conn in self.clients.offer_parked() {
+            cx.send_one(&conn, wire::resuming(&id, None));
+        }
+        self.put(cx, Chunk::Start { message_id, metadata: metadata.or(stored) });
     }
 
     fn text(&mut self, cx: &mut Cx<'_>, delta: String) {

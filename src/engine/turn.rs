@@ -5,7 +5,9 @@ use std::rc::Rc;
 use super::{
     Engine,
     admission::body_value,
+    barrier::CONTINUATION,
     calls::StepCall,
+    client_tools,
     config::MessageConcurrency,
     events::Event,
     input::{Answer, Failure, JobEvent, Prepared, TurnResult, TurnStatus},
@@ -34,7 +36,7 @@ use crate::{
     wire::{
         self, Ending, Terminal,
         chunk::Chunk,
-        message::{UiMessage, call_id, is_settled},
+        message::{Part, UiMessage, call_id, is_settled},
     },
 };
 
@@ -80,6 +82,10 @@ pub(super) struct Running {
     rows_before: u64,
     /// Whether a newer message wants it to end at its next step.
     pub(super) steered: bool,
+    /// Who answered the calls that it goes on after.
+    pub(super) owner: Option<ConnId>,
+    /// Whether something was decided that no chunk says: everybody gets the message at the end.
+    pub(super) heals: bool,
 }
 
 impl Engine {
@@ -87,14 +93,18 @@ impl Engine {
     pub(super) fn next_turn(&mut self, cx: &mut Cx<'_>) -> Result<()> {
         while self.running.is_none() {
             let Some(first) = self.queue.front() else { return Ok(()) };
+            if self.is_overtaken(first) {
+                if let Some(turn) = self.queue.pop_front() {
+                    self.disarm(cx, turn, "the conversation went on")?;
+                }
+                continue;
+            }
             let gives_way = !first.cancelled && first.yields && self.queue.iter().skip(1).any(|later| later.yields);
             if let Some(due) = first.not_before.filter(|due| !first.cancelled && !gives_way && *due > cx.now) {
                 // It holds the slot while it waits: what comes meanwhile is later than it. A due time further off than the longest
                 // wait was written before the clock stepped back.
                 let left = (due - cx.now).min(i64::from(self.longest_wait()));
-                if !std::mem::replace(&mut self.waking, true) {
-                    cx.push(Effect::Wake(u32::try_from(left).unwrap_or_default()));
-                }
+                self.wake_in(cx, left);
                 return Ok(());
             }
             let Some(mut turn) = self.queue.pop_front() else { return Ok(()) };
@@ -106,7 +116,7 @@ impl Engine {
                 self.end_superseded(cx, &turn)?;
                 continue;
             }
-            (turn.body, turn.metadata) = turns::asked(cx.db, &turn.id)?;
+            turns::read_asked(cx.db, &mut turn)?;
             self.choose_reply(cx, &mut turn);
             turns::start(cx.db, &turn, cx.now)?;
             self.open(cx, turn)?;
@@ -127,6 +137,8 @@ impl Engine {
 
     /// Opens the attempt of a turn whose row is written.
     pub(super) fn open(&mut self, cx: &mut Cx<'_>, mut turn: Turn) -> Result<()> {
+        let owner = self.take_owner(&turn);
+        self.supersede_parked(cx, &turn)?;
         let reply_id = turn.reply.clone().ok_or_else(|| Error::corrupt(format!("turn {} has no reply id", turn.id)))?;
         let stored = if turn.kind == Kind::Extend { messages::get(cx.db, &reply_id)? } else { None };
         let before = stored.and_then(|stored| UiMessage::from_row(&stored.body).ok());
@@ -141,6 +153,7 @@ impl Engine {
             Some(message) => Accumulator::extending(message),
             None => Accumulator::new(&reply_id),
         };
+        let allowed = if extends { self.allowed_calls(cx, &reply_id, &reply)? } else { Vec::new() };
         let stream = Stream::new(format!("{}.{}", turn.id, turn.attempt));
         turns::open_attempt(cx.db, &turn, &self.boot, &stream.id, cx.now)?;
         let fence = Fence { turn: turn.id.clone(), attempt: turn.attempt, boot: self.boot.clone() };
@@ -149,6 +162,7 @@ impl Engine {
             trigger: turn.trigger.clone(),
             continuation: extends,
             body: body_value(turn.body.as_deref()),
+            client_tools: turn.client_tools.as_deref().map(client_tools::stored).unwrap_or_default(),
         };
         cx.emit(
             Event::new("chat:turn:start")
@@ -171,7 +185,7 @@ impl Engine {
             plan: None,
             history: Vec::new(),
             step: 0,
-            calls: Vec::new(),
+            calls: allowed,
             retries: 0,
             shown: false,
             resumed: Vec::new(),
@@ -181,8 +195,21 @@ impl Engine {
             started_at: cx.now,
             rows_before: cx.db.meter().written,
             steered: false,
+            owner,
+            heals: false,
         }));
         Ok(())
+    }
+
+    /// The calls of a message that a person allowed and that have not run.
+    fn allowed_calls(&self, cx: &Cx<'_>, message: &MessageId, reply: &Accumulator) -> Result<Vec<StepCall>> {
+        let open = calls::open(cx.db, message)?;
+        let allowed = open.iter().filter(|call| call.state == calls::State::Approved).enumerate();
+        let calls = allowed.filter_map(|(n, call)| {
+            let input = reply.call(&call.call)?.get("input").cloned().unwrap_or_default();
+            Some(StepCall::approved(n, call, input))
+        });
+        Ok(calls.collect())
     }
 
     /// A job of the running turn reports.
@@ -193,6 +220,7 @@ impl Engine {
             JobEvent::Model(events) => self.model_events(cx, events),
             JobEvent::ModelEnded(Ok(finish)) => self.model_finished(cx, finish),
             JobEvent::ModelEnded(Err(failure)) => self.model_failed(cx, *failure),
+            JobEvent::ApprovalChecked(call, verdict) => self.approval_checked(cx, &call, verdict),
             JobEvent::ToolEnded(call, outcome) => self.tool_ended(cx, &call, outcome),
             JobEvent::GraceOver => self.finish(cx, Ending::Aborted, None),
             JobEvent::FlushDue => {
@@ -242,6 +270,9 @@ impl Engine {
             cx.push(Effect::Timer(running.fence.clone(), JobEvent::ModelEnded(Err(Box::new(failure))), 0));
             return Ok(());
         }
+        if !running.calls.is_empty() {
+            return self.run_approved(cx);
+        }
         self.next_step(cx);
         Ok(())
     }
@@ -289,7 +320,9 @@ impl Engine {
         self.put_if_open(cx, Chunk::FinishStep);
         let Some(running) = self.running.as_ref() else { return Ok(()) };
         let most = running.plan.as_ref().map_or(limits::MAX_STEPS, |plan| plan.max_steps);
-        let goes_on = !running.calls.is_empty() && running.reason.runs_calls() && running.step < most && !running.steered;
+        // A call that is answered from outside ends the leg, even if its answer is there already (T67).
+        let parks = running.calls.iter().any(|c| c.parks);
+        let goes_on = !running.calls.is_empty() && !parks && running.reason.runs_calls() && running.step < most && !running.steered;
         if goes_on {
             self.next_step(cx);
             return Ok(());
@@ -352,14 +385,14 @@ impl Engine {
         let Some(running) = self.running.as_mut() else { return Ok(()) };
         match running.phase {
             Phase::Stopping => Ok(()),
-            Phase::Tools => {
+            Phase::Tools if running.calls.iter().any(StepCall::is_running) => {
                 running.phase = Phase::Stopping;
                 let fence = running.fence.clone();
                 cx.push(Effect::Cancel(fence.clone()));
                 cx.push(Effect::Timer(fence, JobEvent::GraceOver, self.config.abort_grace_ms));
                 Ok(())
             }
-            Phase::Preparing | Phase::Model | Phase::Retrying => self.finish(cx, Ending::Aborted, None),
+            Phase::Preparing | Phase::Model | Phase::Retrying | Phase::Tools => self.finish(cx, Ending::Aborted, None),
         }
     }
 
@@ -372,9 +405,13 @@ impl Engine {
             // The log is kept for whoever was away: it has to hold what the others saw.
             running.stream.flush(cx)?;
         }
-        let Running { turn, extends, reply, stream, .. } = *running;
+        let Running { turn, extends, mut reply, stream, .. } = *running;
+        for call in running.calls.iter().filter(|call| ending == Ending::Error && call.is_running()) {
+            reply.give_up(&call.id, repair::INTERRUPTED);
+        }
         let mut message = reply.into_message();
-        let cut_off = message.parts.iter().any(|part| call_id(part).is_some() && !is_settled(part));
+        let open_call = |part: &Part| call_id(part).is_some() && !is_settled(part);
+        let cut_off = running.heals || (ending != Ending::Completed && message.parts.iter().any(open_call));
         match ending {
             Ending::Completed => {}
             Ending::Aborted | Ending::Skipped => {
@@ -384,7 +421,9 @@ impl Engine {
                 repair::close(&mut message, Close::Stopped(FinishReason::Error));
             }
         }
-        if let Some(reply_id) = turn.reply.as_ref().filter(|_| running.calls.iter().any(StepCall::is_running)) {
+        let unsettled = running.calls.iter().any(|c| !c.is_settled());
+        if let Some(reply_id) = turn.reply.as_ref().filter(|_| ending != Ending::Completed && unsettled) {
+            // A turn that did not end well never parks.
             calls::settle_open(cx.db, reply_id, "repair", cx.now)?;
         }
         let stored = stream.started && self.store_reply(cx, &turn, extends, &mut message)?;
@@ -396,7 +435,12 @@ impl Engine {
         };
         turns::drop_attempts(cx.db, &turn.id)?;
         let reason = error.as_deref().or(running.steered.then_some("steered"));
-        turns::finish(cx.db, &turn.id, state, reason, cx.now)?;
+        let asks = ending == Ending::Completed && running.calls.iter().any(|c| c.parks);
+        let parks = asks && stored && (unsettled || self.pending.is_some());
+        if !parks {
+            turns::finish(cx.db, &turn.id, state, reason, cx.now)?;
+            self.drop_pending(cx, "the turn has ended")?;
+        }
         let body = match (&error, ending) {
             (Some(text), _) => text.clone(),
             (None, Ending::Completed) if !stored => "No response was generated.".into(),
@@ -422,23 +466,25 @@ impl Engine {
         if stream.started {
             self.tell_transcript(cx)?;
         }
-        if stored {
+        let healed = stored.then(|| wire::message_updated(&message.json()));
+        if let Some(frame) = healed.as_ref().filter(|_| !cut_off) {
             let mut heal = running.resumed;
             // A tab whose transcript ended in the message that went on shows its beginning twice (wire X4).
             heal.extend(sender.filter(|conn| !heal.contains(conn)));
-            if cut_off {
-                // No chunk says what became of these calls, and a tab prefers its own copy of an answer to a transcript's.
-                heal = self.clients.all();
-            }
             heal.retain(|conn| self.clients.is_connected(conn));
-            if !heal.is_empty() {
-                cx.send(heal, wire::message_updated(&message.json()));
-            }
+            cx.send(heal, frame.as_str());
         }
         cx.send(self.clients.all(), wire::terminal(&terminal));
+        if let Some(frame) = healed.filter(|_| cut_off) {
+            // No chunk says what became of these calls, and a tab prefers its own copy of an answer to a transcript's until the
+            // answer has ended.
+            cx.send(self.clients.all(), frame);
+        }
         if !stream.started && self.queue.is_empty() {
             for conn in self.clients.release_parked() {
-                cx.send_one(&conn, wire::resume_none(None, None));
+                // Who waits for a continuation knows its id only from here: an error is shown to those that take it up (wire X12).
+                let failed = ending == Ending::Error && turn.trigger == CONTINUATION;
+                cx.send_one(&conn, if failed { wire::resuming(&terminal.id, None) } else { wire::resume_none(None, None) });
             }
         }
         self.remember_ending(terminal);
@@ -463,6 +509,10 @@ impl Engine {
                 .with("usage", serde_json::to_value(running.spent.plus(running.usage)).unwrap_or_default())
                 .with("rowsWritten", cx.db.meter().written.saturating_sub(running.rows_before)),
         );
+        if let Some(message) = turn.reply.clone().filter(|_| parks) {
+            self.park(cx, turn, message)?;
+            self.check_batch(cx)?;
+        }
         Ok(())
     }
 

@@ -22,16 +22,16 @@ use crate::{
         Agent,
         callable::Call,
         handle::{AgentHandle, TurnScope},
-        tool::{ToolError, Tools},
+        tool::{Approval, Tool, ToolError, Tools},
         turn::{Turn, TurnPlan},
     },
     engine::{
         events::Event,
-        input::{Failure, Input, JobEvent, Prepared, RpcBody, RpcReply, ToolOutcome},
-        outcome::{ChatResponse, RpcCall, ToolRun},
+        input::{Command, Decision, Failure, Input, JobEvent, Prepared, RpcBody, RpcReply, Site, ToolOutcome},
+        outcome::{CallInfo, ChatResponse, ClientToolSettled, Principal, RpcCall, ToolRun},
     },
     error::{Error, Result},
-    ids::{ConnId, Fence, TurnId},
+    ids::{ConnId, Fence, LegId, TurnId},
     limits,
     model::{
         Finish, ModelError, ModelErrorClass, ModelEvent, ModelRequest,
@@ -40,6 +40,7 @@ use crate::{
         profile::{self, Route},
     },
     time::Millis,
+    wire::ToolApproval,
 };
 
 /// Polls `future` with the object's mark "inside this turn" set, and only then (`turns-and-tools.md` §2.2).
@@ -117,6 +118,11 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             return Err(Error::input("max_steps = 0: a turn needs at least one model call"));
         }
         let mut tools = self.agent.tools(turn).merge(plan.tools);
+        let config = self.agent.config();
+        for name in tools.merge_client(&turn.client_tools, &config.client_tool_override) {
+            // A page may not take the place of a tool that a person has to allow, or that the application protects (decision 9).
+            self.observe(&Event::new("tool:client-override-refused").with("name", name).with("requestId", turn.request_id.as_str()));
+        }
         if let Some(names) = &plan.active_tools {
             tools.keep(names);
         }
@@ -124,7 +130,14 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         if plan.message_metadata.as_ref().is_some_and(crate::wire::is_too_deep) {
             return Err(Error::limit(format!("message_metadata is nested deeper than {} (limits::VALUE_DEPTH)", limits::VALUE_DEPTH)));
         }
-        let defs = tools.iter().map(|tool| tool.def()).collect();
+        let defs = tools.iter().map(|tool| {
+            let mut def = tool.def();
+            if let (Site::Client, Some(wait)) = (def.site, self.agent.client_tool_wait(tool.name())) {
+                def.wait_ms = wait.ms();
+            }
+            def
+        });
+        let defs = defs.collect();
         if let Some(active) = self.active.borrow_mut().as_mut().filter(|active| active.fence == *fence) {
             active.tools = tools;
         }
@@ -133,7 +146,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             system: plan.instructions.unwrap_or_else(|| self.agent.instructions(turn).into_owned()),
             tools: defs,
             tool_choice: plan.tool_choice.unwrap_or_default(),
-            max_steps: plan.max_steps.unwrap_or_else(|| self.agent.config().max_steps).max(1),
+            max_steps: plan.max_steps.unwrap_or(config.max_steps).max(1),
             max_output: plan.max_output_tokens,
             temperature: plan.temperature,
             top_p: plan.top_p,
@@ -282,46 +295,99 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         }
     }
 
-    /// One server tool, under its deadline.
-    pub(super) fn run_tool(self: &Rc<Self>, fence: Fence, run: ToolRun) {
-        let found = {
-            let active = self.active.borrow();
-            active.as_ref().filter(|a| a.fence == fence).map(|a| (a.tools.get(&run.name).cloned(), a.turn.clone(), a.cancel.clone()))
+    /// The tool of a call and the scope it runs in, while its turn is the running one.
+    fn tool_of(self: &Rc<Self>, fence: &Fence, run: &ToolRun) -> Option<(Option<Tool>, TurnScope)> {
+        let active = self.active.borrow();
+        let active = active.as_ref().filter(|a| a.fence == *fence)?;
+        let scope = TurnScope {
+            mailbox: self.clone(),
+            turn: active.turn.clone(),
+            fence: fence.clone(),
+            call: run.call.clone(),
+            step: run.step,
+            key: run.idempotency_key.clone(),
+            cancel: active.cancel.clone(),
         };
-        let Some((tool, turn, cancel)) = found else { return };
+        Some((active.tools.get(&run.name).cloned(), scope))
+    }
+
+    /// What the predicate of a tool says of a call. Whatever goes wrong with it, a person is asked.
+    async fn approval(self: &Rc<Self>, fence: &Fence, tool: Option<&Tool>, run: &ToolRun, scope: TurnScope) -> Approval {
+        let Some(check) = tool.and_then(|tool| tool.check_approval(run.input.clone(), scope)) else { return Approval::Ask };
+        let ms = self.agent.config().hook_deadline_ms;
+        let fault = match self.within(ms, self.scoped(&fence.turn, check)).await {
+            Some(Ok(verdict)) => return verdict,
+            Some(Err(error)) => error.message().to_owned(),
+            None => format!("it took more than {ms} ms"),
+        };
+        let event = Event::new("hook:failed").with("hook", "needs_approval").with("tool", run.name.as_str());
+        self.observe(&event.with("callId", run.call.as_str()).with("reason", fault));
+        Approval::Ask
+    }
+
+    /// Whether a call may run, in the words of its tool.
+    pub(super) fn check_approval(self: &Rc<Self>, fence: Fence, run: ToolRun) {
+        let Some((tool, scope)) = self.tool_of(&fence, &run) else { return };
         let this = self.clone();
         self.start(Box::pin(async move {
-            let scope = TurnScope {
-                mailbox: this.clone(),
-                turn,
-                fence: fence.clone(),
-                call: run.call.clone(),
-                step: run.step,
-                key: run.idempotency_key,
-                cancel,
-            };
-            let outcome = match tool {
-                None => ToolOutcome::Error(format!("there is no tool `{}`", run.name)),
-                Some(tool) => {
-                    let work = this.scoped(&fence.turn, tool.start(run.input, scope));
-                    match this.within(run.timeout_ms, work).await {
-                        Some(Ok(output)) => ToolOutcome::Output(output),
-                        Some(Err(ToolError::ToModel(text))) => ToolOutcome::Error(text),
-                        Some(Err(ToolError::Fatal(text))) => ToolOutcome::Fatal(text),
-                        None => ToolOutcome::Error(format!("tool {} timed out after {} ms", run.name, run.timeout_ms)),
-                    }
-                }
-            };
-            this.post(Input::Job(fence, JobEvent::ToolEnded(run.call, outcome)));
+            let verdict = this.approval(&fence, tool.as_ref(), &run, scope).await;
+            this.post(Input::Job(fence, JobEvent::ApprovalChecked(run.call, verdict)));
+        }));
+    }
+
+    /// One server tool, under its deadline.
+    pub(super) fn run_tool(self: &Rc<Self>, fence: Fence, run: ToolRun) {
+        let Some((tool, scope)) = self.tool_of(&fence, &run) else { return };
+        let this = self.clone();
+        self.start(Box::pin(async move {
+            let call = run.call.clone();
+            let outcome = this.execute(&fence, tool, run, scope).await;
+            this.post(Input::Job(fence, JobEvent::ToolEnded(call, outcome)));
+        }));
+    }
+
+    async fn execute(self: &Rc<Self>, fence: &Fence, tool: Option<Tool>, run: ToolRun, scope: TurnScope) -> ToolOutcome {
+        let unknown = || ToolOutcome::Error(format!("there is no tool `{}`", run.name));
+        let Some(tool) = tool else { return unknown() };
+        if run.approved
+            && let Approval::Deny(reason) = self.approval(fence, Some(&tool), &run, scope.clone()).await
+        {
+            // The rules may have become stricter since a person allowed it.
+            return ToolOutcome::Error(format!("the tool `{}` may not run any more: {reason}", run.name));
+        }
+        let Some(work) = tool.start(run.input, scope) else { return unknown() };
+        match self.within(run.timeout_ms, self.scoped(&fence.turn, work)).await {
+            Some(Ok(output)) => ToolOutcome::Output(output),
+            Some(Err(ToolError::ToModel(text))) => ToolOutcome::Error(text),
+            Some(Err(ToolError::Fatal(text))) => ToolOutcome::Fatal(text),
+            None => ToolOutcome::Error(format!("tool {} timed out after {} ms", run.name, run.timeout_ms)),
+        }
+    }
+
+    /// Asks whether a client may decide about a call. A hook that takes too long allows nothing.
+    pub(super) fn authorize_approval(self: &Rc<Self>, who: Principal, call: CallInfo, frame: ToolApproval) {
+        let this = self.clone();
+        self.start(Box::pin(async move {
+            let ms = this.agent.config().hook_deadline_ms;
+            let may = this.within(ms, this.agent.authorize_approval(&who, &call)).await;
+            let may = may.unwrap_or_else(|| Decision::Deny(format!("authorize_approval took more than {ms} ms")));
+            this.post(Input::Command(Command::Decide(who.conn, frame, may), None));
+        }));
+    }
+
+    pub(super) fn client_tool_settled(self: &Rc<Self>, settled: ClientToolSettled) {
+        let this = self.clone();
+        self.start(Box::pin(async move {
+            this.bounded("on_client_tool_result", None, this.agent.on_client_tool_result(&settled)).await;
         }));
     }
 
     /// The hook after a turn. It may wait for turns: its own is over.
-    pub(super) fn response_hook(self: &Rc<Self>, turn: TurnId, chain: u32, response: ChatResponse) {
-        if self.hooks.borrow().contains(&turn) {
+    pub(super) fn response_hook(self: &Rc<Self>, leg: LegId, chain: u32, response: ChatResponse) {
+        if self.hooks.borrow().contains(&leg) {
             return;
         }
-        self.hooks.borrow_mut().push(turn.clone());
+        self.hooks.borrow_mut().push(leg.clone());
         let this = self.clone();
         self.start(Box::pin(async move {
             let handle = AgentHandle::of_hook(this.clone(), chain);
@@ -331,8 +397,8 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
                     &Event::new("hook:timeout").with("hook", "on_chat_response").with("requestId", response.request_id.as_str()),
                 );
             }
-            this.hooks.borrow_mut().retain(|running| *running != turn);
-            this.post(Input::ResponseHookEnded(turn));
+            this.hooks.borrow_mut().retain(|running| *running != leg);
+            this.post(Input::ResponseHookEnded(leg));
         }));
     }
 

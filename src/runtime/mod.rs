@@ -31,7 +31,7 @@ use crate::{
         outcome::{AlarmPlan, Cx, Effect, Outcome},
     },
     error::{Error, Result},
-    ids::{Boot, ConnId, Fence, TurnId},
+    ids::{Boot, ConnId, Fence, LegId, TurnId},
     limits,
     rng::Rng,
     time::Millis,
@@ -71,8 +71,8 @@ pub struct Runtime<A: Agent, P: Platform> {
     replies: RefCell<Vec<(ReplyTo, oneshot::Sender<Result<Answer>>)>>,
     next_reply: Cell<u64>,
     active: RefCell<Option<ActiveTurn>>,
-    /// The turns whose response hooks run. One that outlived a failed step is not started a second time.
-    hooks: RefCell<Vec<TurnId>>,
+    /// The legs whose response hooks run. One that outlived a failed step is not started a second time.
+    hooks: RefCell<Vec<LegId>>,
     /// The turn whose code is being polled (`turns-and-tools.md` §2.2).
     inside: Cell<Option<TurnId>>,
 }
@@ -212,6 +212,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             Effect::Close(conn, code, reason) => self.platform.close(&conn, code, &reason),
             Effect::Prepare(fence, turn) => self.prepare(fence, *turn),
             Effect::CallModel(fence, request) => self.call_model(fence, *request),
+            Effect::CheckApproval(fence, run) => self.check_approval(fence, *run),
             Effect::RunTool(fence, run) => self.run_tool(fence, *run),
             Effect::Cancel(fence) => self.cancel(&fence),
             Effect::Timer(fence, event, ms) => self.timer(fence, event, ms),
@@ -243,7 +244,9 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             Effect::StateChanged(state, by) => self.state_changed(state, by),
             Effect::Call(conn, call) => self.call(conn, call),
             Effect::Message(conn, text) => self.message(conn, Message::Text(text.into())),
-            Effect::ResponseHook(turn, chain, response) => self.response_hook(turn, chain, *response),
+            Effect::AuthorizeApproval(who, call, frame) => self.authorize_approval(who, *call, frame),
+            Effect::ClientToolSettled(settled) => self.client_tool_settled(*settled),
+            Effect::ResponseHook(leg, chain, response) => self.response_hook(leg, chain, *response),
             Effect::Observe(chunk) => self.agent.on_chunk(&chunk),
             Effect::Emit(event) => self.observe(&event),
         }

@@ -12,6 +12,9 @@ pub const STATE: &str = "state";
 /// The custom fields of the last chat request.
 pub const LAST_BODY: &str = "last_body";
 
+/// The tools of the page that sent the last request with any.
+pub const CLIENT_TOOLS: &str = "client_tools";
+
 /// Reads a value.
 pub fn get(db: &dyn Sql, key: &'static str) -> Result<Option<String>> {
     db.one("SELECT v FROM wk_meta WHERE k = ?1", &[key.into()], |row| row.text(0))

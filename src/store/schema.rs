@@ -1,7 +1,7 @@
 //! The tables, as numbered migrations. A migration that shipped is never edited.
 //!
 //! Primary keys are text and tables have no rowid, so that a row costs one write. Index entries are writes too: there is one index
-//! for live turns, one that allows a single open attempt, and one to find a call by its id.
+//! for live turns, one that allows a single open attempt, one to find a call by its id, and one for calls that may become overdue.
 
 use super::{Sql, Value};
 use crate::error::{Error, Result};
@@ -35,6 +35,9 @@ const MIGRATIONS: &[&[&str]] = &[&[
      claims INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID",
     "CREATE TABLE wk_notice (slot INTEGER PRIMARY KEY, turn TEXT NOT NULL, request_id TEXT NOT NULL, stream TEXT NOT NULL, \
      ending TEXT NOT NULL, body TEXT NOT NULL, message_ids TEXT, continuation INTEGER NOT NULL) STRICT",
+], &[
+    "ALTER TABLE wk_call ADD COLUMN wait_ms INTEGER",
+    "CREATE INDEX wk_call_deadline ON wk_call (deadline_at) WHERE deadline_at IS NOT NULL",
 ]];
 
 /// Brings the tables to this version.

@@ -66,6 +66,8 @@ pub struct Turn {
     pub chain: u32,
     /// The custom body, as JSON.
     pub body: Option<String>,
+    /// The tools of the page, as JSON.
+    pub client_tools: Option<String>,
     /// Metadata for the reply, as JSON.
     pub metadata: Option<String>,
     /// The trailing user messages of its request, as a JSON array.
@@ -78,8 +80,8 @@ pub struct Turn {
 pub fn insert(db: &dyn Sql, t: &Turn, generation: i64, started_at: Option<Millis>) -> Result<()> {
     db.run(
         "INSERT INTO wk_turn (id, seq, generation, root_request_id, request_id, kind, trigger, state, user_msg, assistant_msg, \
-         branch_parent, attempt, body, metadata, origin_ids, created_at, started_at, yields, next_at, chain) \
-         VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
+         branch_parent, attempt, body, metadata, origin_ids, created_at, started_at, yields, next_at, chain, client_tools) \
+         VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
         &[
             t.id.as_str().into(),
             t.seq.into(),
@@ -100,6 +102,7 @@ pub fn insert(db: &dyn Sql, t: &Turn, generation: i64, started_at: Option<Millis
             t.yields.into(),
             t.not_before.map(|at| at.0).into(),
             i64::from(t.chain).into(),
+            t.client_tools.as_deref().into(),
         ],
     )
 }
@@ -125,22 +128,51 @@ pub fn finish(db: &dyn Sql, id: &TurnId, state: &'static str, reason: Option<&st
     )
 }
 
-/// What a turn was asked with: its body and its metadata. They wait in the row, not in memory, until it starts.
-pub fn asked(db: &dyn Sql, id: &TurnId) -> Result<(Option<String>, Option<String>)> {
-    let found = db.one("SELECT body, metadata FROM wk_turn WHERE id = ?1", &[id.as_str().into()], |row| {
-        Ok((row.opt_text(0)?, row.opt_text(1)?))
-    })?;
-    Ok(found.unwrap_or_default())
+/// A turn waits for pages or people; what it was asked with is no longer needed.
+pub fn park(db: &dyn Sql, id: &TurnId) -> Result<()> {
+    db.run(
+        "UPDATE wk_turn SET state = 'parked', next_at = NULL, body = NULL, client_tools = NULL, metadata = NULL WHERE id = ?1",
+        &[id.as_str().into()],
+    )
 }
 
-/// The turns that are not final, in order of admission, without what they were asked with.
-pub fn live(db: &dyn Sql) -> Result<Vec<Turn>> {
+/// A parked turn goes on: its next leg waits in the queue.
+pub fn unpark(db: &dyn Sql, t: &Turn) -> Result<()> {
+    db.run(
+        "UPDATE wk_turn SET state = 'queued', kind = ?2, trigger = ?3, root_request_id = ?4, request_id = ?4, user_msg = ?5, \
+         assistant_msg = ?6, origin_ids = NULL, yields = 0, cancel = 0, chain = 0, body = ?7, client_tools = ?8, next_at = ?9, \
+         started_at = NULL WHERE id = ?1",
+        &[
+            t.id.as_str().into(),
+            t.kind.as_str().into(),
+            Value::Text(&t.trigger),
+            t.request_id.as_str().into(),
+            t.anchor.as_deref().into(),
+            t.reply.as_deref().into(),
+            t.body.as_deref().into(),
+            t.client_tools.as_deref().into(),
+            t.not_before.map(|at| at.0).into(),
+        ],
+    )
+}
+
+/// Reads what a turn was asked with: body, metadata, tools. They wait in the row, not in memory, until it starts.
+pub fn read_asked(db: &dyn Sql, t: &mut Turn) -> Result<()> {
+    let found = db.one("SELECT body, metadata, client_tools FROM wk_turn WHERE id = ?1", &[t.id.as_str().into()], |row| {
+        Ok((row.opt_text(0)?, row.opt_text(1)?, row.opt_text(2)?))
+    })?;
+    (t.body, t.metadata, t.client_tools) = found.unwrap_or_default();
+    Ok(())
+}
+
+/// The turns that are not final, in order of admission, without what they were asked with; and whether each is parked.
+pub fn live(db: &dyn Sql) -> Result<Vec<(Turn, bool)>> {
     db.all(
         "SELECT id, seq, request_id, kind, trigger, user_msg, assistant_msg, attempt, cancel, origin_ids, created_at, yields, next_at, \
-         chain FROM wk_turn WHERE ended_at IS NULL ORDER BY seq",
+         chain, state = 'parked' FROM wk_turn WHERE ended_at IS NULL ORDER BY seq",
         &[],
         |row| {
-            Ok(Turn {
+            let turn = Turn {
                 id: row.text(0)?.into(),
                 seq: row.int(1)?,
                 request_id: row.text(2)?.into(),
@@ -151,13 +183,15 @@ pub fn live(db: &dyn Sql) -> Result<Vec<Turn>> {
                 attempt: u32::try_from(row.int(7)?).unwrap_or_default(),
                 cancelled: row.int(8)? != 0,
                 body: None,
+                client_tools: None,
                 metadata: None,
                 origin_ids: row.opt_text(9)?,
                 created_at: Millis(row.int(10)?),
                 yields: row.int(11)? != 0,
                 not_before: row.opt_int(12)?.map(Millis),
                 chain: u32::try_from(row.int(13)?).unwrap_or_default(),
-            })
+            };
+            Ok((turn, row.int(14)? != 0))
         },
     )
 }

@@ -273,10 +273,29 @@ impl Client {
 
     /// Answers a request for approval, and attaches to the continuation.
     pub fn approve(&self, call: &str, approved: bool) {
+        self.decide(call, json!({ "approved": approved }));
+    }
+
+    /// Denies a call with a reason, and attaches to the continuation.
+    pub fn deny(&self, call: &str, reason: &str) {
+        self.decide(call, json!({ "approved": false, "reason": reason }));
+    }
+
+    fn decide(&self, call: &str, fields: Value) {
         let mut tab = self.edit_tab();
         tab.settle(call, &[("state", "approval-responded".into())]);
-        tab.post(json!({ "type": "cf_agent_tool_approval", "toolCallId": call, "approved": approved, "autoContinue": true }));
+        let mut frame = json!({ "type": "cf_agent_tool_approval", "toolCallId": call, "autoContinue": true });
+        fields.as_object().into_iter().flatten().for_each(|(key, value)| frame[key] = value.clone());
+        tab.post(frame);
         tab.attach_to_continuation();
+    }
+
+    /// The ids of the calls on the screen that wait for this tab or the person in front of it, in order.
+    pub fn open_calls(&self) -> Vec<String> {
+        let tab = self.tab();
+        let parts = tab.messages.iter().filter_map(|m| m["parts"].as_array()).flatten();
+        let open = parts.filter(|p| matches!(p["state"].as_str(), Some("input-available" | "approval-requested")));
+        open.filter_map(|p| p["toolCallId"].as_str()).map(str::to_owned).collect()
     }
 
     /// Writes the shared state, optimistically as the client does.

@@ -292,6 +292,34 @@ impl Accumulator {
         }
     }
 
+    /// A call gets an error in place of the answer that nobody waits for any more.
+    pub fn give_up(&mut self, call: &CallId, error: &str) {
+        if let Some(part) = self.settle(call, "output-error") {
+            part.insert("errorText".into(), error.into());
+        }
+    }
+
+    /// A person decided about a call. Whether there is such a call that still can be decided.
+    pub fn decide(&mut self, call: &CallId, approved: bool, reason: Option<&str>) -> bool {
+        let part = if approved {
+            let open = |part: &&mut Part| matches!(state(part), Some("input-available" | "approval-requested"));
+            self.call_mut(call).filter(open).map(|part| {
+                part.insert("state".into(), "approval-responded".into());
+                part
+            })
+        } else {
+            self.settle(call, "output-denied")
+        };
+        let Some(part) = part else { return false };
+        let id = part.get("approval").and_then(|approval| approval.get("id")).cloned().unwrap_or_else(|| call.as_str().into());
+        let mut approval = Map::from_iter([("id".to_owned(), id), ("approved".to_owned(), approved.into())]);
+        if let Some(reason) = reason {
+            approval.insert("reason".into(), reason.into());
+        }
+        part.insert("approval".into(), Value::Object(approval));
+        true
+    }
+
     /// Moves a call that is not settled to an output state and clears what the state before may have left.
     fn settle(&mut self, call: &CallId, to: &str) -> Option<&mut Part> {
         let open = self.inputs.iter().rposition(|input| input.call == *call).map(|open| self.inputs.remove(open));

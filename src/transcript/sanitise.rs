@@ -61,24 +61,41 @@ pub fn strip_reserved(message: &mut UiMessage) -> bool {
 ///
 /// It tells an unchanged re-send from an edit. It resists accidents, not attackers: who forges a collision hides their own edit.
 pub fn content_hash(message: &UiMessage) -> String {
-    let mut hash = Hash([0x9ae1_6a3b_2f90_404f, 0xc949_d7c7_509e_6557]);
+    let mut hash = Hash::default();
     hash.text(message.role.as_str());
     for part in &message.parts {
         hash.object(part);
     }
-    let mut hex = String::with_capacity(32);
-    for lane in hash.0 {
-        // Writing to a string cannot fail.
-        let _ = write!(hex, "{lane:016x}");
-    }
-    hex
+    hash.hex()
+}
+
+/// A hash of a value, with the same promises as [`content_hash`].
+pub fn value_hash(value: &Value) -> String {
+    let mut hash = Hash::default();
+    hash.value(value);
+    hash.hex()
 }
 
 /// Two multiply-and-fold lanes over 8-byte words. Every value is written with a tag and its length, so that no two trees give
 /// the same words.
 struct Hash([u64; 2]);
 
+impl Default for Hash {
+    fn default() -> Self {
+        Self([0x9ae1_6a3b_2f90_404f, 0xc949_d7c7_509e_6557])
+    }
+}
+
 impl Hash {
+    fn hex(&self) -> String {
+        let mut hex = String::with_capacity(32);
+        for lane in self.0 {
+            // Writing to a string cannot fail.
+            let _ = write!(hex, "{lane:016x}");
+        }
+        hex
+    }
+
     fn word(&mut self, word: u64) {
         const PRIMES: [u64; 2] = [0x9e37_79b1_85eb_ca87, 0xc2b2_ae3d_27d4_eb4f];
         for (lane, prime) in self.0.iter_mut().zip(PRIMES) {

@@ -59,17 +59,9 @@ pub enum ClientFrame {
     /// The client clears the conversation.
     Clear,
     /// A tool ran in the page.
-    ToolResult {
-        /// The call.
-        call: CallId,
-    },
+    ToolResult(ToolResult),
     /// A person decided about a call.
-    ToolApproval {
-        /// The call.
-        call: CallId,
-        /// The decision.
-        approved: bool,
-    },
+    ToolApproval(ToolApproval),
     /// A frame of ours that is not acted on, with the reason.
     Ignored {
         /// Its type.
@@ -79,6 +71,38 @@ pub enum ClientFrame {
     },
     /// Not a frame of ours: for the application.
     Application,
+}
+
+/// What a tool in the page gave.
+#[derive(Debug)]
+pub struct ToolResult {
+    /// The call.
+    pub call: CallId,
+    /// The tool by its name; empty from clients that do not know it.
+    pub tool: String,
+    /// The output as the JSON text it came in, or the text of an error.
+    pub outcome: Result<Box<RawValue>, String>,
+    /// Whether the model is to go on once the batch is complete.
+    pub auto_continue: bool,
+    /// Schemas of the page's tools, if the key was there.
+    pub client_tools: Option<Value>,
+    /// Whether the sender wants to know what came of it.
+    pub ack: bool,
+}
+
+/// What a person decided about a call.
+#[derive(Clone, Debug)]
+pub struct ToolApproval {
+    /// The call.
+    pub call: CallId,
+    /// Whether it may run.
+    pub approved: bool,
+    /// Why.
+    pub reason: Option<String>,
+    /// Whether the model is to go on once the batch is complete.
+    pub auto_continue: bool,
+    /// Whether the sender wants to know what came of it.
+    pub ack: bool,
 }
 
 /// The body of a chat request.
@@ -201,14 +225,37 @@ pub fn decode(text: &str) -> ClientFrame {
         "cf_agent_chat_clear" => ClientFrame::Clear,
         "cf_agent_chat_messages" => ignored("the server's transcript wins"),
         "cf_agent_tool_result" => match fields.str("toolCallId") {
-            Some(call) if !call.is_empty() => ClientFrame::ToolResult { call: CallId::from(&*call) },
+            Some(call) if !call.is_empty() => ClientFrame::ToolResult(tool_result(&fields, CallId::from(&*call))),
             _ => ignored("no usable call id"),
         },
         "cf_agent_tool_approval" => match (fields.str("toolCallId"), fields.flag("approved")) {
-            (Some(call), Some(approved)) if !call.is_empty() => ClientFrame::ToolApproval { call: CallId::from(&*call), approved },
+            (Some(call), Some(approved)) if !call.is_empty() => ClientFrame::ToolApproval(ToolApproval {
+                call: CallId::from(&*call),
+                approved,
+                reason: fields.str("reason").filter(|reason| !reason.trim().is_empty()).map(Cow::into_owned),
+                auto_continue: fields.flag("autoContinue").unwrap_or_default(),
+                ack: fields.flag("ack").unwrap_or_default(),
+            }),
             _ => ignored("no usable call id or decision"),
         },
         _ => ClientFrame::Application,
+    }
+}
+
+fn tool_result(fields: &Fields<'_>, call: CallId) -> ToolResult {
+    let outcome = if fields.str("state").is_some_and(|state| state == "output-error") {
+        Err(fields.str("errorText").map_or_else(|| DENIED_BY_USER.into(), Cow::into_owned))
+    } else {
+        // JavaScript drops a field that is undefined.
+        Ok(fields.raw("output").unwrap_or(RawValue::NULL).to_owned())
+    };
+    ToolResult {
+        call,
+        tool: fields.str("toolName").map(Cow::into_owned).unwrap_or_default(),
+        outcome,
+        auto_continue: fields.flag("autoContinue").unwrap_or_default(),
+        client_tools: fields.raw("clientTools").and_then(|raw| serde_json::from_str(raw.get()).ok()),
+        ack: fields.flag("ack").unwrap_or_default(),
     }
 }
 
@@ -302,6 +349,8 @@ pub struct Terminal {
     pub continuation: bool,
 }
 
+/// The error of a page's tool that gives none (wire §2.16).
+const DENIED_BY_USER: &str = "Tool execution denied by user";
 const RESPONSE: &str = "cf_agent_use_chat_response";
 
 /// One chunk of an answer. `seq` is absent for chunks that are not stored.
@@ -414,6 +463,13 @@ pub fn string_array<S: AsRef<str>>(items: &[S]) -> String {
 pub fn message_updated(message: &str) -> String {
     let mut w = Writer::new();
     w.kind("cf_agent_message_updated").raw("message", message);
+    w.end()
+}
+
+/// What came of a result or an approval, for a sender that asked (`turns-and-tools.md` §9.4).
+pub fn tool_result_ack(call: &str, status: &str) -> String {
+    let mut w = Writer::new();
+    w.kind("cf_agent_tool_result_ack").str("toolCallId", call).str("status", status);
     w.end()
 }
 

@@ -34,6 +34,8 @@ pub struct Custom {
     on_response: Option<Hook<(AgentHandle, ChatResponse), ()>>,
     on_message: Option<Hook<(AgentHandle, ConnId, Message), ()>>,
     on_request: Option<Hook<(AgentHandle, HttpRequest), Option<HttpResponse>>>,
+    authorize: Option<Hook<(Principal, CallInfo), Decision>>,
+    wait: Option<ClientToolWait>,
     validate: Option<Check<Value, ()>>,
     tags: Option<Check<ConnRequest, Vec<String>>>,
     chunks: bool,
@@ -50,6 +52,8 @@ impl Default for Custom {
             on_response: None,
             on_message: None,
             on_request: None,
+            authorize: None,
+            wait: None,
             validate: None,
             tags: None,
             chunks: false,
@@ -123,6 +127,20 @@ impl Custom {
         self
     }
 
+    pub fn authorize<Fut: Future<Output = Decision> + 'static>(
+        mut self,
+        hook: impl Fn(Principal, CallInfo) -> Fut + 'static,
+    ) -> Self {
+        self.authorize = Some(Rc::new(move |(who, call)| hook(who, call).boxed_local()));
+        self
+    }
+
+    /// How long any page's tool is waited for.
+    pub fn wait(mut self, wait: ClientToolWait) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
     pub fn validate(mut self, check: impl Fn(&Value) -> Result<()> + 'static) -> Self {
         self.validate = Some(Rc::new(check));
         self
@@ -155,6 +173,25 @@ impl Agent for Custom {
 
     fn config(&self) -> Config {
         self.config.clone()
+    }
+
+    fn client_tool_wait(&self, _: &str) -> Option<ClientToolWait> {
+        self.wait
+    }
+
+    async fn authorize_approval(&self, who: &Principal, call: &CallInfo) -> Decision {
+        match &self.authorize {
+            Some(hook) => hook((who.clone(), call.clone())).await,
+            None => Decision::Allow,
+        }
+    }
+
+    async fn on_client_tool_result(&self, settled: &ClientToolSettled) {
+        let outcome = match &settled.outcome {
+            Ok(output) => output.to_string(),
+            Err(error) => error.clone(),
+        };
+        self.seen.add(format!("client tool {} {outcome}", settled.tool_name));
     }
 
     async fn before_turn(&self, turn: &Turn) -> Result<TurnPlan> {

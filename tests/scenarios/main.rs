@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)] // tests say so by panicking
 
 mod agent;
+mod approvals;
 mod badinput;
 mod chaos;
 mod chat;
@@ -10,6 +11,7 @@ mod cost;
 mod custom;
 mod death;
 mod hardening;
+mod page_tools;
 mod resume;
 mod smoke;
 mod storage;
@@ -52,6 +54,14 @@ impl Agent for Helper {
 /// A world whose tools do not wait.
 pub fn world() -> World<Helper> {
     World::new(Helper::default())
+}
+
+/// Asserts that a turn waits for pages or people, and that this costs nothing: the object could sleep.
+#[track_caller]
+pub fn assert_parked<A: Agent>(world: &World<A>) {
+    assert_eq!(page_tools::rows(world, "wk_turn WHERE state = 'parked'"), 1, "{}", world.story());
+    assert_eq!(world.db().count("wk_attempt"), 0);
+    assert_idle(world);
 }
 
 /// Asserts that the object could sleep: no job, no alarm, nothing asked and unanswered.

@@ -20,6 +20,7 @@ const KNOWN: &[&str] = &[
     "cf_agent_stream_resume_none",
     "cf_agent_stream_pending",
     "cf_agent_chat_recovering",
+    "cf_agent_tool_result_ack",
 ];
 
 /// What one socket knows of one request.

@@ -1,0 +1,267 @@
+//! The barrier: when every call of a parked turn has its answer and somebody wants it to go on, it goes on, once
+//! (`turns-and-tools.md` §9.6, decision 31).
+//!
+//! Completeness decides, not a timer. The wish is a row written with the answer that brought it, and the next leg is queued in the
+//! transaction of the answer that completes the batch, so that no death between the two loses it.
+
+use super::{
+    Engine,
+    events::Event,
+    outcome::{Cx, Effect},
+};
+use crate::{
+    error::Result,
+    ids::{ConnId, MessageId, RequestId, TurnId},
+    limits,
+    store::{
+        calls::{self, Continuation, State},
+        turns::{self, Kind, Turn},
+    },
+    transcript::repair,
+    wire,
+};
+
+/// The trigger of a leg that goes on after answers.
+pub(super) const CONTINUATION: &str = "auto-continuation";
+
+/// A turn whose last leg ended with calls that pages or people are to answer.
+pub(super) struct Parked {
+    pub(super) turn: Turn,
+    /// The message that holds the calls.
+    pub(super) message: MessageId,
+}
+
+/// A continuation that has not started: wished for, or complete and queued.
+pub(super) struct Pending {
+    pub(super) request_id: RequestId,
+    turn: TurnId,
+    /// Who wants it, and will be offered its stream.
+    pub(super) owner: Option<ConnId>,
+    /// Whether the batch is complete: its leg is in the queue.
+    armed: bool,
+}
+
+impl Pending {
+    pub(super) fn held(row: &Continuation) -> Self {
+        Self {
+            request_id: row.request_id.as_str().into(),
+            turn: row.turn.clone(),
+            owner: row.conn.as_deref().map(ConnId::from),
+            armed: false,
+        }
+    }
+}
+
+impl Engine {
+    /// Somebody wants the model to go on once the batch of this message is complete.
+    pub(super) fn opt_in(&mut self, cx: &mut Cx<'_>, message: &MessageId, conn: Option<&ConnId>) -> Result<()> {
+        let running = self.running.as_ref().map(|r| &r.turn).filter(|turn| turn.reply.as_ref() == Some(message));
+        let parked = self.parked.as_ref().filter(|parked| parked.message == *message).map(|parked| &parked.turn);
+        let Some(turn) = running.or(parked).map(|turn| turn.id.clone()) else { return Ok(()) };
+        if let Some(conn) = conn {
+            self.clients.await_continuation(conn, true);
+        }
+        let (is_new, mut pending) = match self.pending.take() {
+            Some(pending) => (false, pending),
+            None => {
+                let request_id = self.promised.take().unwrap_or_else(|| cx.rng.text(16).into());
+                (true, Pending { request_id, turn, owner: None, armed: false })
+            }
+        };
+        let moved = conn.is_some() && pending.owner.as_ref() != conn;
+        if moved {
+            pending.owner = conn.cloned();
+        }
+        if !pending.armed && (is_new || moved) {
+            let row = Continuation {
+                request_id: pending.request_id.to_string(),
+                turn: pending.turn.clone(),
+                conn: pending.owner.as_ref().map(ToString::to_string),
+            };
+            calls::put_continuation(cx.db, &row, message)?;
+        }
+        if is_new {
+            cx.emit(Event::new("continuation:held").with("requestId", pending.request_id.as_str()));
+        }
+        self.pending = Some(pending);
+        Ok(())
+    }
+
+    /// Looks whether the parked turn can go on, or has nothing left to wait for. Runs after each answer and when a leg parks.
+    pub(super) fn check_batch(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        let Some(parked) = self.parked.as_ref() else { return Ok(()) };
+        let open = calls::open(cx.db, &parked.message)?;
+        if open.iter().any(|call| matches!(call.state, State::Waiting | State::AwaitingApproval)) {
+            return Ok(());
+        }
+        let wanted = self.pending.is_some();
+        if wanted && self.leaf.as_ref() == Some(&parked.message) {
+            return self.arm(cx);
+        }
+        if wanted {
+            self.drop_pending(cx, "the conversation went on")?;
+        }
+        if open.is_empty() {
+            // Complete, and nobody wants it to go on.
+            self.end_parked(cx, None)?;
+        }
+        Ok(())
+    }
+
+    /// The batch is complete: the next leg of its turn is queued. It starts at its owner's probe, or a moment later.
+    fn arm(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        let (Some(parked), Some(pending)) = (self.parked.take(), self.pending.as_mut()) else { return Ok(()) };
+        pending.armed = true;
+        calls::drop_continuation(cx.db)?;
+        let mut turn = Turn {
+            kind: Kind::Extend,
+            trigger: CONTINUATION.into(),
+            request_id: pending.request_id.clone(),
+            anchor: Some(parked.message.clone()),
+            reply: Some(parked.message),
+            cancelled: false,
+            yields: false,
+            not_before: Some(cx.now + limits::CONTINUATION_MS),
+            chain: 0,
+            body: self.last_body.clone(),
+            client_tools: self.client_tools.clone(),
+            metadata: None,
+            origin_ids: None,
+            created_at: cx.now,
+            ..parked.turn
+        };
+        turns::unpark(cx.db, &turn)?;
+        cx.emit(Event::new("continuation:fired").with("requestId", turn.request_id.as_str()));
+        (turn.body, turn.client_tools) = (None, None);
+        self.next_deadline = calls::next_deadline(cx.db)?;
+        self.queue.push_front(turn);
+        Ok(())
+    }
+
+    /// Whether the first of the queue is a continuation that must not run any more: its message is not the end of the path.
+    pub(super) fn is_overtaken(&self, turn: &Turn) -> bool {
+        turn.trigger == CONTINUATION && turn.anchor != self.leaf
+    }
+
+    /// The queued continuation is taken back: its turn waits again, or is over.
+    pub(super) fn disarm(&mut self, cx: &mut Cx<'_>, turn: Turn, why: &'static str) -> Result<()> {
+        let Some(message) = turn.reply.clone() else { return Ok(()) };
+        turns::park(cx.db, &turn.id)?;
+        self.parked = Some(Parked { turn, message: message.clone() });
+        self.drop_pending(cx, why)?;
+        if calls::open(cx.db, &message)?.is_empty() { self.end_parked(cx, None) } else { Ok(()) }
+    }
+
+    /// A wished-for continuation is not wanted any more. Calls that are open stay open.
+    pub(super) fn drop_pending(&mut self, cx: &mut Cx<'_>, why: &'static str) -> Result<()> {
+        let Some(pending) = self.pending.take() else { return Ok(()) };
+        if !pending.armed {
+            calls::drop_continuation(cx.db)?;
+        }
+        cx.emit(Event::new("continuation:dropped").with("requestId", pending.request_id.as_str()).with("reason", why));
+        for conn in self.clients.release_awaiting() {
+            cx.send_one(&conn, wire::resume_none(None, None));
+        }
+        Ok(())
+    }
+
+    /// Someone stops the pending continuation. Whether this was its id.
+    pub(super) fn cancel_pending(&mut self, cx: &mut Cx<'_>, id: &RequestId) -> Result<bool> {
+        let Some(pending) = self.pending.as_ref().filter(|pending| pending.request_id == *id) else { return Ok(false) };
+        let armed = pending.armed.then(|| self.queue.iter().position(|turn| turn.request_id == *id)).flatten();
+        match armed.and_then(|at| self.queue.remove(at)) {
+            Some(turn) => self.disarm(cx, turn, "cancelled")?,
+            None => self.drop_pending(cx, "cancelled")?,
+        }
+        Ok(true)
+    }
+
+    /// A turn opens its attempt: what the parked one still waits for is settled, because the conversation goes on without it
+    /// (decision 47). A turn that extends the same message runs the calls that were allowed.
+    pub(super) fn supersede_parked(&mut self, cx: &mut Cx<'_>, by: &Turn) -> Result<()> {
+        let Some(parked) = self.parked.as_ref() else { return Ok(()) };
+        let message = parked.message.clone();
+        let goes_on = by.kind == Kind::Extend && by.anchor.as_ref() == Some(&message);
+        let open = calls::open(cx.db, &message)?;
+        let lost: Vec<_> = open.iter().filter(|call| !(goes_on && call.state == State::Approved)).collect();
+        for call in &lost {
+            let gone = calls::Settlement { outcome: "error", by: "superseded", hash: None, reason: None };
+            calls::answer(cx.db, &message, &call.call, &gone, cx.now)?;
+            cx.emit(Event::new("tool:superseded").with("callId", call.call.as_str()).with("tool", call.name.as_str()));
+        }
+        if !lost.is_empty() {
+            self.change_stored(cx, &message, |reply| {
+                lost.iter().for_each(|call| {
+                    reply.give_up(&call.call, if call.state == State::Approved { repair::NOT_RUN } else { repair::INTERRUPTED });
+                });
+            })?;
+        }
+        self.drop_pending(cx, "superseded")?;
+        self.end_parked(cx, Some("superseded"))
+    }
+
+    /// The parked turn has nothing left to wait for.
+    fn end_parked(&mut self, cx: &mut Cx<'_>, reason: Option<&str>) -> Result<()> {
+        let Some(parked) = self.parked.take() else { return Ok(()) };
+        self.next_deadline = calls::next_deadline(cx.db)?;
+        turns::finish(cx.db, &parked.turn.id, "completed", reason, cx.now)
+    }
+
+    /// The owner of the continuation that starts with this turn, if it is one.
+    pub(super) fn take_owner(&mut self, turn: &Turn) -> Option<ConnId> {
+        let pending = self.pending.take_if(|pending| pending.armed && pending.turn == turn.id)?;
+        self.clients.park_awaiting();
+        pending.owner
+    }
+
+    /// A probe asks for the pending continuation. Its id, if this socket may have it: it starts then if it is complete.
+    pub(super) fn claim_pending(&mut self, conn: &ConnId) -> Option<RequestId> {
+        let Some(pending) = self.pending.as_mut() else {
+            // An approval of this socket is with the application.
+            return self.promised.clone().filter(|_| self.clients.awaits_continuation(conn));
+        };
+        pending.owner = Some(conn.clone());
+        let id = pending.request_id.clone();
+        self.clients.await_continuation(conn, true);
+        if let Some(first) = self.queue.front_mut().filter(|turn| turn.request_id == id) {
+            first.not_before = None;
+        }
+        Some(id)
+    }
+
+    /// A socket may be about to want a continuation: until that is known, its probe is told so.
+    pub(super) fn promise(&mut self, cx: &mut Cx<'_>, conn: &ConnId) {
+        if self.pending.is_none() && self.promised.is_none() {
+            self.promised = Some(cx.rng.text(16).into());
+        }
+        self.clients.await_continuation(conn, true);
+    }
+
+    /// It does not want one after all.
+    pub(super) fn break_promise(&mut self, cx: &mut Cx<'_>, conn: &ConnId) {
+        if self.pending.is_none() && self.clients.awaits_continuation(conn) {
+            self.clients.await_continuation(conn, false);
+            cx.send_one(conn, wire::resume_none(None, None));
+        }
+    }
+
+    /// The leg has ended with open calls, or with answers that want it to go on: it parks. `cx.now` is when pages may begin.
+    pub(super) fn park(&mut self, cx: &mut Cx<'_>, turn: Turn, message: MessageId) -> Result<()> {
+        turns::park(cx.db, &turn.id)?;
+        calls::wait(cx.db, &message, self.config.approval_wait_ms, cx.now)?;
+        self.next_deadline = calls::next_deadline(cx.db)?;
+        self.parked = Some(Parked { turn, message });
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Wakes the object once the first of the queue is due, unless an earlier wake is on its way.
+    pub(super) fn wake_in(&mut self, cx: &mut Cx<'_>, ms: i64) {
+        let due = cx.now + ms;
+        if self.waking.is_none_or(|at| at > due) {
+            self.waking = Some(due);
+            cx.push(Effect::Wake(u32::try_from(ms).unwrap_or_default()));
+        }
+    }
+}
