@@ -8,12 +8,10 @@ import { AGENTS, concurrency, resume } from "./scripts/streams.mjs";
 import { tools } from "./scripts/tools.mjs";
 
 const groups = { chat, tools, "page tools": pageTools, approvals, concurrency, resume, errors };
-/** Groups that wait for a feature of ours. */
-const NEEDS = { "page tools": "tools", approvals: "tools" };
 
 export const SCRIPTS = Object.entries(groups).flatMap(([group, scripts]) =>
   Object.entries(scripts).map(([name, play]) => {
     const agent = AGENTS[name.split(":", 1)[0]] ?? "QueueChat";
-    return { group, name, play, needs: NEEDS[group], agent };
+    return { group, name, play, agent };
   }),
 );

@@ -35,6 +35,10 @@ fn object(field: &str, kind: &str) -> Value {
     json!({ "type": "object", "properties": { field: { "type": kind } }, "required": [field], "additionalProperties": false })
 }
 
+fn nothing() -> Value {
+    json!({ "type": "object", "properties": {}, "additionalProperties": false })
+}
+
 impl Agent for Twin {
     fn model(&self, _: &Turn) -> ModelRef {
         self.model.clone()
@@ -59,9 +63,25 @@ impl Agent for Twin {
                     Ok(json!({ "result": result }))
                 },
             ))
-            .with(Tool::dynamic("current_time", "The time of day", json!({ "type": "object", "properties": {} }), |_, _| async move {
-                Ok(json!({ "time": "noon" }))
-            }))
+            .with(Tool::dynamic("current_time", "The time of day", nothing(), |_, _| async move { Ok(json!({ "time": "noon" })) }))
+            .with(Tool::client_dynamic("locate", "Where the user is", nothing()))
+            .with(
+                Tool::dynamic("transfer", "Moves money", object("amount", "number"), |input, _| async move {
+                    Ok(json!({ "moved": input["amount"] }))
+                })
+                .needs_approval(),
+            )
+            .with(
+                Tool::dynamic(
+                    "spend",
+                    "Spends money; small amounts without asking",
+                    object("amount", "number"),
+                    |input, _| async move { Ok(json!({ "spent": input["amount"] })) },
+                )
+                .needs_approval_when(|input, _| async move {
+                    Ok(if input["amount"].as_f64() > Some(100.0) { Approval::Ask } else { Approval::Allow })
+                }),
+            )
     }
 
     fn callables(&self) -> Callables {
