@@ -20,9 +20,9 @@ export function providerScripts() {
       return call.finish("tool_calls");
     },
 
-    /** A page tool, then text that waits for the gate. */
-    async dolate(call) {
-      if (call.results.length > 0) return SCRIPTS.late(call);
+    /** A page tool, then words that wait for the gate. */
+    async doslow(call) {
+      if (call.results.length > 0) return SCRIPTS.slow(call);
       await call.tool("page_time", {});
       return call.finish("tool_calls");
     },

@@ -22,7 +22,7 @@ export function describe({ tabs, frames, history, calls, key }) {
   view.turns = ends(frames);
   const last = calls.at(-1)?.request?.messages ?? [];
   view.model = [`${calls.length} requests`, ...last.map(asked)];
-  return JSON.parse(JSON.stringify(view).replaceAll(key, "k"));
+  return JSON.parse(JSON.stringify(view).replaceAll(key, "k").replace(/call_[a-z0-9]{8}\b/g, "call"));
 }
 
 const turn = ({ outcome, error }) => (error === undefined ? outcome : `${outcome} (${short(error)})`);
