@@ -1,26 +1,28 @@
 // The same scripts against this worker and against the original; what clients show at rest is compared. A difference passes only
-// where expected.mjs names it, and what it names has to be there.
+// where named.mjs gives its reason and differences.json what each side shows; one that is listed has to be there.
 //
-// Run by `npm run e2e:peer`; a part by `-- --test-name-pattern=WORDS`. `PEER_SHOW=1` prints what each script shows.
+// `npm run e2e:peer`; a part of it by `npm run e2e:peer -- --test-name-pattern=WORDS`. `BLESS=1` writes what was found into
+// differences.json and the table into docs/protocol.md; the reasons are given by hand.
 
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { startProvider } from "../provider.mjs";
 import { startWorker } from "../worker.mjs";
 import { bundlePeer } from "./bundle.mjs";
-import { EXPECTED } from "./expected.mjs";
+import { NAMED, REASONS } from "./named.mjs";
 import { providerScripts } from "./provider.mjs";
 import { SCRIPTS } from "./scripts.mjs";
 import { Stage } from "./stage.mjs";
+import { publish, published, table } from "./table.mjs";
 import { differences } from "./view.mjs";
 
 const SCRIPT_LIMIT_MS = 120_000;
 const at = (path) => fileURLToPath(new URL(path, import.meta.url));
-const ONLY = process.env.PEER_ONLY;
+const GOLDEN = at("./differences.json");
+const golden = JSON.parse(readFileSync(GOLDEN, "utf8"));
 const sides = [];
-const results = new Map();
 
 before(async () => {
   if (!existsSync(at("../worker/build/index.js"))) throw new Error("the worker of the tests is not built: see tests/e2e/worker/README.md");
@@ -57,13 +59,34 @@ async function play(script, side, key) {
 }
 
 for (const [index, script] of SCRIPTS.entries()) {
-  test(`${script.group}: ${script.name}`, { timeout: SCRIPT_LIMIT_MS }, async () => {
+  test(script.key, { timeout: SCRIPT_LIMIT_MS }, async () => {
     const shown = {};
-    for (const side of sides) if (!ONLY || ONLY === side.name) shown[side.name] = await play(script, side, `k${index}`);
-    if (process.env.PEER_SHOW) console.log(JSON.stringify({ script: script.name, shown }, null, 1));
-    if (ONLY) return;
+    for (const side of sides) shown[side.name] = await play(script, side, `k${index}`);
     const found = differences(shown.ours, shown.peer);
-    results.set(script.name, found);
-    assert.deepEqual(found, EXPECTED[script.name]?.differs ?? {});
+    if (process.env.BLESS) {
+      golden[script.key] = Object.keys(found).length > 0 ? found : undefined;
+    } else {
+      assert.deepEqual(found, golden[script.key] ?? {});
+    }
   });
 }
+
+test("every difference has a reason, and every reason a difference", () => {
+  if (process.env.BLESS) {
+    const inOrder = SCRIPTS.filter(({ key }) => golden[key]).map(({ key }) => [key, golden[key]]);
+    writeFileSync(GOLDEN, `${JSON.stringify(Object.fromEntries(inOrder), null, 1)}\n`);
+  }
+  assert.deepEqual(Object.keys(NAMED).sort(), Object.keys(golden).filter((key) => golden[key]).sort());
+  for (const [key, rows] of Object.entries(NAMED)) {
+    assert.ok(rows.length > 0 && rows.every((row) => row in REASONS), `${key} has no reason`);
+  }
+  for (const row of Object.keys(REASONS)) {
+    assert.ok(Object.values(NAMED).some((rows) => rows.includes(row)), `${row} explains nothing`);
+  }
+});
+
+test("the table of the documentation is this one", () => {
+  if (process.env.BLESS) publish();
+  assert.equal(published(), table());
+  console.log(table());
+});

@@ -12,6 +12,6 @@ const groups = { chat, tools, "page tools": pageTools, approvals, concurrency, r
 export const SCRIPTS = Object.entries(groups).flatMap(([group, scripts]) =>
   Object.entries(scripts).map(([name, play]) => {
     const agent = AGENTS[name.split(":", 1)[0]] ?? "QueueChat";
-    return { group, name, play, agent };
+    return { key: `${group}: ${name}`, play, agent };
   }),
 );

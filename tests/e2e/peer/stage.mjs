@@ -125,7 +125,7 @@ export class Stage {
   /** Does something in a tab that makes one turn. Its status alone says nothing: it may not have begun to change yet. */
   async act(tab, action) {
     const [before, ended] = [tab.turnsEnded.length, this.ended.size];
-    action();
+    await action();
     await tab.until(() => tab.turnsEnded.length > before, { what: "the end of the turn in the tab" });
     await tab.until((now) => now.status === "ready" || now.status === "error", { what: "a status at rest" });
     await this.ends(ended + 1);

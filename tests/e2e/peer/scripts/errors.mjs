@@ -14,7 +14,6 @@ const fails = (text) => async (s) => {
 export const errors = {
   "the provider refuses": fails("fail0"),
   "the provider breaks off with an error": fails("fail3"),
-  "the provider hangs up in mid-answer": fails("cutoff"),
   "the provider ends in the middle of an event": fails("half"),
   "the provider answers with a web page": fails("html"),
   "the provider answers with nothing": fails("empty"),
@@ -22,6 +21,17 @@ export const errors = {
   "the provider sends one broken event": fails("garbage"),
   "the provider answers whole instead of streaming": fails("json"),
   "the provider is overloaded for good": fails("status 503"),
+
+  async "the provider hangs up in mid-answer"(s) {
+    s.gate();
+    const tab = await s.tab();
+    await s.act(tab, async () => {
+      tab.now.sendMessage({ text: `cutoff ${s.key}` });
+      await s.streamed("cut ");
+      s.gate().open();
+    });
+    await s.turn(tab, "echo two");
+  },
 
   async "the provider is overloaded once"(s) {
     const tab = await s.tab();

@@ -338,11 +338,22 @@ export const approvals = {
     await s.ends(2);
   },
 
-  async "beside a page tool"(s) {
+  async "allowed before a page tool of the same step answers"(s) {
+    const tab = await s.tab(patient);
+    await s.turn(tab, ask(["transfer", { amount: 1 }], ["page_time", {}]));
+    await decide(tab, true);
+    await s.waiting("transfer", /approval-responded/);
+    await tab.until((now) => now.isToolContinuation);
+    give(tab, await s.waiting("page_time"));
+    await s.ends(2);
+  },
+
+  async "allowed after a page tool of the same step answered"(s) {
     const tab = await s.tab(patient);
     await s.turn(tab, ask(["transfer", { amount: 1 }], ["page_time", {}]));
     give(tab, await s.waiting("page_time"));
     await s.waiting("page_time", /output-available/);
+    await tab.until((now) => now.isToolContinuation);
     await decide(tab, true);
     await s.ends(2);
   },

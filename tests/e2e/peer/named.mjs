@@ -1,0 +1,50 @@
+// Why the two sides differ where they do. Each reason is a row of the design; NAMED says which scripts show it. What each side
+// shows is in differences.json.
+
+export const REASONS = {
+  "decision 6":
+    "After a page's result or a decision the answer goes on in the same message. The original begins a second one, and tabs that only watched show the new text twice until they are loaded anew.",
+  "decision 7": "System messages of a page are ignored. The original stores them, and then cannot answer.",
+  "decision 15": "A request that is sent twice under one id runs once. In the original it runs twice, and both runs end it.",
+  "decision 16":
+    "An edited question is answered anew, and what followed it leaves the conversation. The original changes its text in place, keeps what followed and asks the model to go on from there.",
+  "decision 34":
+    "A model call that broke before anything was shown is made again, at most twice, whatever broke it. The original does so only for some refusals.",
+  "decision 37":
+    "An answer whose server died ends as stopped, with what was kept of it. The original puts it back to work; so will this one when recovery is built.",
+  "decision 43":
+    "An error text says what to do and quotes the provider. The original shows what its library says.",
+  "field Q-07": "One event that is not JSON is skipped. In the original it ends the answer with an error.",
+  "PV-05": "An answer that is cut off before its end is an error. The original takes it for complete.",
+  "PV-19": "An error in place of an answer is told with the provider's own words. The original tells why its parser refused it.",
+  "PV-20": "A whole answer where a stream was asked for is taken as it is. The original shows nothing.",
+  "PV-21": "A web page or nothing in place of an answer is an error. The original shows an empty answer.",
+  "tools §6.2": "The model gets the results of one step in the order of the calls. In the original approved calls come last.",
+  "tools §6.3":
+    "A failed call says in one sentence what was wrong, and a call of a tool nobody declared is a `dynamic-tool` part. The original passes on the texts of its library.",
+  "tools §14": "A call whose input was still coming when the answer was stopped is dropped. The original keeps it as a failed call.",
+  "tools D2": "A result or decision that matches nothing open starts nothing. In the original each one asks the model to go on.",
+  "tools D3":
+    "That an answer is to go on when its last result comes is stored. The original forgets it when the server dies, and the conversation stands still.",
+  "tools D4":
+    "A page can neither make up the result of a server tool nor replace a tool that needs consent. In the original it can do both.",
+  "tools D5": "The reason of a refusal is kept and told to the model. The original drops it.",
+  "tools D7":
+    "A message that comes before the first word of the running answer is answered after it. The original stores it before that answer and never answers it.",
+  "tools D11": "A page can neither make up nor change what the assistant said. In the original it can do both.",
+  "tools D12": "A newer message takes the place of an answer that was about to go on. In the original both run.",
+  "tools D13": "Calls of an answer that was cut by the token limit end the turn. The original asks again, up to the limit of steps.",
+  "tools D14":
+    "A request that cannot be read is refused with an error, and tool names that no provider takes are left out. The original is silent about the first and passes on the second.",
+  "tools T88": "The model is told in a sentence that the user did not allow the call. The original passes on the text of its library.",
+  "wire §5.3": "A message that is sent again under a new request is answered anew. The original asks the model to go on after its answer.",
+  "wire 62, 63, 143": "A turn that brought nothing leaves no message. The original stores an empty one.",
+  "wire X3":
+    "A tab that lost its network while the input of a call came is healed. In the original it shows the half call beside the whole one until it is loaded anew.",
+  "wire X4":
+    "A request that ends in an answer lets that answer go on. The original answers in a second message, and the tab that asked shows the first text twice.",
+  "wire X29":
+    "A tab whose call was allowed shows its result. In the original it may end in an error, because the chunk of the result meets a message without the call.",
+};
+
+export const NAMED = {};
