@@ -11,7 +11,7 @@ import { fileURLToPath } from "node:url";
 import { startProvider } from "../provider.mjs";
 import { startWorker } from "../worker.mjs";
 import { bundlePeer } from "./bundle.mjs";
-import { NAMED, REASONS } from "./named.mjs";
+import { NAMED, OPEN, REASONS } from "./named.mjs";
 import { providerScripts } from "./provider.mjs";
 import { SCRIPTS } from "./scripts.mjs";
 import { Stage } from "./stage.mjs";
@@ -33,6 +33,10 @@ before(async () => {
 });
 
 after(async () => {
+  if (process.env.BLESS) {
+    const inOrder = SCRIPTS.filter(({ key }) => golden[key]).map(({ key }) => [key, golden[key]]);
+    writeFileSync(GOLDEN, `${JSON.stringify(Object.fromEntries(inOrder), null, 1)}\n`);
+  }
   for (const { worker } of sides) await worker.stop();
   for (const { name, provider } of sides) {
     // The original is not held to the rules of strict providers.
@@ -51,35 +55,33 @@ async function play(script, side, key) {
   const stage = new Stage({ side, agent: script.agent, key });
   try {
     await stage.watch();
-    await script.play(stage);
-    return await stage.view();
+    const { without, chance = [] } = (await script.play(stage)) ?? {};
+    const view = await stage.view();
+    for (const [section, lines] of Object.entries(view)) view[section] = lines.filter((line) => !without?.test(line));
+    if (side.name === "peer") for (const section of chance) view[section] = ["depends on chance"];
+    return view;
   } finally {
     await stage.close();
   }
 }
 
 for (const [index, script] of SCRIPTS.entries()) {
-  test(script.key, { timeout: SCRIPT_LIMIT_MS }, async () => {
+  // What is known to be wrong on our side is played and shown, and does not fail the run.
+  test(script.key, { timeout: SCRIPT_LIMIT_MS, todo: OPEN[script.key] }, async () => {
     const shown = {};
     for (const side of sides) shown[side.name] = await play(script, side, `k${index}`);
     const found = differences(shown.ours, shown.peer);
-    if (process.env.BLESS) {
-      golden[script.key] = Object.keys(found).length > 0 ? found : undefined;
-    } else {
-      assert.deepEqual(found, golden[script.key] ?? {});
-    }
+    if (process.env.BLESS && !(script.key in OPEN)) golden[script.key] = Object.keys(found).length > 0 ? found : undefined;
+    assert.deepEqual(found, golden[script.key] ?? {});
   });
 }
 
 test("every difference has a reason, and every reason a difference", () => {
-  if (process.env.BLESS) {
-    const inOrder = SCRIPTS.filter(({ key }) => golden[key]).map(({ key }) => [key, golden[key]]);
-    writeFileSync(GOLDEN, `${JSON.stringify(Object.fromEntries(inOrder), null, 1)}\n`);
-  }
   assert.deepEqual(Object.keys(NAMED).sort(), Object.keys(golden).filter((key) => golden[key]).sort());
   for (const [key, rows] of Object.entries(NAMED)) {
     assert.ok(rows.length > 0 && rows.every((row) => row in REASONS), `${key} has no reason`);
   }
+  for (const key of Object.keys(OPEN)) assert.ok(key in NAMED, `there is no script ${key}`);
   for (const row of Object.keys(REASONS)) {
     assert.ok(Object.values(NAMED).some((rows) => rows.includes(row)), `${row} explains nothing`);
   }

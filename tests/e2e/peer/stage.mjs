@@ -178,7 +178,8 @@ export class Stage {
 
   async until(fits, what) {
     for (const limit = Date.now() + LIMIT_MS; !fits(); await pause()) {
-      if (Date.now() > limit) throw new Error(`${this.side.name}: ${what} did not come within ${LIMIT_MS} ms\n${this.watchers[0].describe()}`);
+      if (Date.now() < limit) continue;
+      throw new Error(`${this.side.name}: ${what} did not come within ${LIMIT_MS} ms\n${this.watchers[0].describe()}`);
     }
   }
 

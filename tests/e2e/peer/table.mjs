@@ -2,7 +2,7 @@
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { NAMED, REASONS } from "./named.mjs";
+import { NAMED, OPEN, REASONS } from "./named.mjs";
 import { SCRIPTS } from "./scripts.mjs";
 
 const DOCUMENT = fileURLToPath(new URL("../../../docs/protocol.md", import.meta.url));
@@ -12,8 +12,9 @@ const [FROM, TO] = ["<!-- e2e:peer -->\n", "<!-- /e2e:peer -->\n"];
 export function table() {
   const differing = SCRIPTS.filter(({ key }) => key in NAMED);
   const used = Object.keys(REASONS).filter((row) => differing.some(({ key }) => NAMED[key].includes(row)));
+  const same = SCRIPTS.length - differing.length;
   return [
-    `${SCRIPTS.length} scripts: ${SCRIPTS.length - differing.length} look the same on both sides, ${differing.length} differ as named here.`,
+    `${SCRIPTS.length} scripts: ${same} look the same on both sides, ${differing.length} differ as named here.`,
     "",
     "| row | the difference |",
     "|---|---|",
@@ -21,9 +22,14 @@ export function table() {
     "",
     "| script | result | row |",
     "|---|---|---|",
-    ...SCRIPTS.map(({ key }) => `| ${key} | ${key in NAMED ? "differs" : "same"} | ${(NAMED[key] ?? []).join(", ")} |`),
+    ...SCRIPTS.map(({ key }) => `| ${key} | ${result(key)} | ${(NAMED[key] ?? []).join(", ")} |`),
     "",
   ].join("\n");
+}
+
+function result(key) {
+  if (key in OPEN) return `differs; open: ${OPEN[key]}`;
+  return key in NAMED ? "differs" : "same";
 }
 
 /** What the document says now. */

@@ -75,10 +75,8 @@ function asked({ role, content, tool_calls: calls }) {
 
 /** Sections that differ, as `{section: {ours, peer}}`. */
 export function differences(ours, peer) {
-  const sections = [...new Set([...Object.keys(ours), ...Object.keys(peer)])];
-  return Object.fromEntries(
-    sections.filter((section) => !same(ours[section], peer[section])).map((section) => [section, { ours: ours[section], peer: peer[section] }]),
-  );
+  const sections = Object.keys({ ...ours, ...peer }).filter((section) => !same(ours[section], peer[section]));
+  return Object.fromEntries(sections.map((section) => [section, { ours: ours[section], peer: peer[section] }]));
 }
 
 function same(a, b) {

@@ -1,6 +1,6 @@
 // Plain conversations: one tab and several, answers given anew, questions edited, everything cleared.
 
-import { user } from "../../client.mjs";
+import { textOf, user } from "../../client.mjs";
 
 export const chat = {
   async "one message"(s) {
@@ -121,7 +121,7 @@ export const chat = {
     const [tab] = [await s.tab(), await s.tab()];
     tab.now.sendMessage({ text: `slow ${s.key}` });
     s.gate().open(2);
-    await s.streamed("w1");
+    await tab.until((now) => now.messages.length === 2 && textOf(now.messages[1]).endsWith("w1 "));
     tab.now.clearHistory();
     await s.ends(1);
     await s.turn(tab, "echo two");
@@ -135,7 +135,8 @@ export const chat = {
     await s.streamed("w1");
     await other.until((now) => now.messages.length > 1);
     other.now.sendMessage({ text: "echo two" });
-    await s.asked(2);
+    // A transcript on its way to a tab that clears would bring back what the tab just forgot, on either side.
+    await tab.until((now) => now.messages.length === 3);
     tab.now.clearHistory();
     await s.ends(2);
   },

@@ -4,6 +4,9 @@ import { textOf } from "../../client.mjs";
 
 const streaming = (now) => now.status === "streaming" || now.isServerStreaming;
 
+/** How many ends the tab is told depends on who is back first, the tab or the recovery of the original. */
+const CHANCE = { without: /^turns:/ };
+
 /** Begins a slow answer in `tab` and waits until so many words of it are on its screen, each of which came alone. */
 async function begin(s, tab, words = 2) {
   s.gate();
@@ -114,6 +117,7 @@ export const resume = {
     s.gate().open();
     await s.rest();
     await s.turn(tab, "echo two");
+    return CHANCE;
   },
 
   async "the server dies at rest"(s) {
@@ -132,6 +136,7 @@ export const resume = {
     s.gate().open();
     await s.rest();
     await s.turn(tab, "echo two");
+    return CHANCE;
   },
 };
 
@@ -157,11 +162,11 @@ export const concurrency = {
 
   async "a message before the first word of the running answer"(s) {
     s.gate();
-    const [tab, other] = [await s.tab(), await s.tab()];
+    const tab = await s.tab();
     tab.now.sendMessage({ text: `late ${s.key}` });
     await s.modelCall(1);
-    await other.until((now) => now.messages.length > 0);
-    other.now.sendMessage({ text: "echo two" });
+    // Of a client that does not echo the answer that is about to come, as a tab does by chance.
+    (await s.socket()).say("echo two", { history: await s.asked(1).then((history) => history.slice(0, 1)) });
     await s.asked(2);
     s.gate().open();
     await s.ends(2);
