@@ -5,13 +5,13 @@ import { ANSWERS, ask, DECLARED, give, one, page, patient, plain, result, two } 
 
 export const pageTools = {
   async "a page tool"(s) {
-    const tab = await s.tab(page());
+    const tab = await s.tab(page);
     tab.now.sendMessage({ text: one });
     await s.ends(2);
   },
 
   async "a page tool, and the next message"(s) {
-    const tab = await s.tab(page());
+    const tab = await s.tab(page);
     tab.now.sendMessage({ text: one });
     await s.ends(2);
     await s.rest();
@@ -19,25 +19,25 @@ export const pageTools = {
   },
 
   async "two page tools at once"(s) {
-    const tab = await s.tab(page());
+    const tab = await s.tab(page);
     tab.now.sendMessage({ text: two });
     await s.ends(2);
   },
 
   async "a page tool, watched by a second tab"(s) {
-    const [tab] = [await s.tab(page()), await s.tab(plain)];
+    const [tab] = [await s.tab(page), await s.tab(plain)];
     tab.now.sendMessage({ text: one });
     await s.ends(2);
   },
 
   async "a tool that the server declares and the page runs"(s) {
-    const tab = await s.tab({ onToolCall: page().onToolCall });
+    const tab = await s.tab({ onToolCall: page.onToolCall });
     tab.now.sendMessage({ text: ask(["locate", {}]) });
     await s.ends(2);
   },
 
   async "a page tool beside a server tool"(s) {
-    const tab = await s.tab(page());
+    const tab = await s.tab(page);
     tab.now.sendMessage({ text: ask(["calculate", { expression: "1 + 1" }], ["page_time", {}]) });
     await s.ends(2);
   },
@@ -132,7 +132,7 @@ export const pageTools = {
     const tab = await s.tab(patient);
     await s.turn(tab, one);
     await s.waiting();
-    await s.reload(tab, page());
+    await s.reload(tab, page);
     await s.ends(2);
   },
 
@@ -155,7 +155,7 @@ export const pageTools = {
   },
 
   async "stopped in the answer after a page's result"(s) {
-    const [tab] = [await s.tab(page()), await s.tab(plain)];
+    const [tab] = [await s.tab(page), await s.tab(plain)];
     s.gate();
     tab.now.sendMessage({ text: `doslow ${s.key}` });
     s.gate().open(2);

@@ -9,16 +9,15 @@ export const ANSWERS = { page_time: { time: "noon" }, page_colour: { colour: "re
 /** What a client without the hook declares. */
 export const DECLARED = [{ name: "page_time", description: "The time in the page", parameters: { type: "object" } }];
 
-/** A page that answers the calls of its tools as soon as they are there. */
-export const page = (names = ["page_time", "page_colour"]) => ({
-  tools: Object.fromEntries(Object.entries({ page_time: TIME, page_colour: COLOUR }).filter(([name]) => names.includes(name))),
-  onToolCall: ({ toolCall: { toolCallId, toolName }, addToolOutput }) => addToolOutput({ toolCallId, output: ANSWERS[toolName] }),
-});
-
-/** A page that declares its tools and leaves the calls to the script. */
-export const patient = { tools: { page_time: TIME, page_colour: COLOUR } };
 /** A page without tools of its own, which leaves calls of the server's to the script. */
 export const plain = {};
+/** A page that declares its tools and leaves the calls to the script. */
+export const patient = { tools: { page_time: TIME, page_colour: COLOUR } };
+/** A page that answers calls as soon as they are there. */
+export const page = {
+  ...patient,
+  onToolCall: ({ toolCall: { toolCallId, toolName }, addToolOutput }) => addToolOutput({ toolCallId, output: ANSWERS[toolName] }),
+};
 
 export const ask = (...calls) => `do ${JSON.stringify(calls)}`;
 export const one = ask(["page_time", {}]);
@@ -38,10 +37,10 @@ export const approval = (call, approved) => ({ type: "cf_agent_tool_approval", t
 export const CHANCE = { chance: ["tab 1"] };
 
 /** Answers the approval that the tab shows, as its button would. */
-export async function decide(tab, approved, at = 0) {
+export async function decide(tab, approved) {
   const asking = (now) => now.messages.flatMap((message) => message.parts).filter((part) => part.state === "approval-requested");
   const now = await tab.until((value) => asking(value).length > 0);
-  tab.now.addToolApprovalResponse({ id: asking(now)[at].approval.id, approved });
+  tab.now.addToolApprovalResponse({ id: asking(now)[0].approval.id, approved });
 }
 
 /** Gives the tab's own answer to an open call. */
