@@ -60,6 +60,14 @@ const STAGES = [
     commands: (extra) => [["cargo", "test", "--workspace", "--no-fail-fast", ...extra]],
   },
   {
+    name: "seeds",
+    title: "10,000 interleavings of answers, decisions, deaths",
+    counted: true,
+    limit: 20,
+    env: { WAKEFUL_SEEDS: process.env.WAKEFUL_SEEDS ?? "10000" },
+    commands: (extra) => [["cargo", "test", "--profile", "seeds", "--test", "interleavings", ...extra]],
+  },
+  {
     name: "docs",
     title: "API documentation",
     limit: 10,
@@ -121,7 +129,7 @@ const STAGES = [
 ];
 
 /** Stages that need nothing but the Rust toolchain, so that `npm run check` does not wait for anything else. */
-const RUST_ONLY = new Set(["fmt", "scripts", "clippy", "clippy-wasm", "native", "docs"]);
+const RUST_ONLY = new Set(["fmt", "scripts", "clippy", "clippy-wasm", "native", "seeds", "docs"]);
 
 function endToEnd() {
   const files = folder("tests/e2e").filter(

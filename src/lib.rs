@@ -69,17 +69,17 @@ pub mod prelude {
             callable::Callables,
             handle::{AgentHandle, TurnScope},
             tool::{Approval, ClientToolWait, Tool, ToolError, Tools},
-            turn::{Turn, TurnPlan},
+            turn::{Step, StepPlan, ToolDecision, Turn, TurnPlan},
         },
         engine::{
-            config::ClientToolOverride,
-            input::Decision,
-            outcome::{CallInfo, ChatResponse, ClientToolSettled, Principal},
+            config::{AcceptClientMessages, ClientToolOverride},
+            input::{Decision, Place, ToolOutcome},
+            outcome::{ChatErrorContext, ChatResponse, ClientToolSettled, Principal, Stage, StepResult, ToolCall},
         },
-        model::ModelRef,
+        model::{ErrorClass, ModelError, ModelRef},
         runtime::{
             ConnRequest,
-            platform::{HttpRequest, HttpResponse},
+            platform::{Cancel, HttpRequest, HttpResponse},
         },
         wire::message::UiMessage,
     };

@@ -93,6 +93,12 @@ struct Expression {
     expression: String,
 }
 
+#[derive(Deserialize, JsonSchema)]
+struct Note {
+    /// The note, in the words it is to be kept in
+    text: String,
+}
+
 #[derive(Serialize)]
 struct Now {
     /// As people write it, in UTC.
@@ -130,6 +136,18 @@ impl Agent for Assistant {
                     },
                 )
                 .pure(),
+            )
+            .with(
+                Tool::server(
+                    "save_note",
+                    "Keeps a note that everybody in this conversation sees, in place of the one before",
+                    |note: Note, scope: TurnScope| async move {
+                        let state = serde_json::json!({ "note": note.text });
+                        scope.set_state(state.clone()).await?;
+                        Ok::<_, ToolError>(state)
+                    },
+                )
+                .needs_approval(),
             )
     }
 }

@@ -1,14 +1,14 @@
 //! What application code may do with its conversation: [`AgentHandle`] may wait for turns, [`TurnScope`] runs inside one and may not.
 
-use std::{future::Future, rc::Rc};
+use std::{future::Future, pin::pin, rc::Rc};
 
 use futures_channel::oneshot;
-use futures_util::future::LocalBoxFuture;
+use futures_util::future::{Either, LocalBoxFuture, select};
 use serde_json::{Value, json};
 
 use super::turn::Turn;
 use crate::{
-    engine::input::{Answer, Command, TurnResult},
+    engine::input::{Answer, Command, Place, TurnResult, TurnStatus},
     error::{Error, Result},
     ids::{CallId, ConnId, Fence, RequestId},
     runtime::platform::{Cancel, Tripped},
@@ -20,6 +20,8 @@ use crate::{
 pub(crate) trait Mailbox {
     /// Steps a command; the answer may come at once or when a turn ends.
     fn ask(self: Rc<Self>, command: Command) -> oneshot::Receiver<Result<Answer>>;
+    /// A new id.
+    fn mint(&self) -> String;
     /// The clock.
     fn now(&self) -> Millis;
     /// Waits.
@@ -57,7 +59,33 @@ impl AgentHandle {
     pub async fn save_messages(&self, messages: Vec<UiMessage>) -> Result<TurnResult> {
         self.may_change()?;
         self.may_wait("programmatic")?;
-        self.turn(Command::SaveMessages { messages: values(messages), metadata: None, chain: self.chain }).await
+        self.turn(self.save(messages, None, None)).await
+    }
+
+    /// [`save_messages`](Self::save_messages) that can be called off: with `signal` tripped before, nothing is stored and no model is
+    /// asked; later, the turn is stopped.
+    ///
+    /// # Errors
+    /// As `save_messages`.
+    pub async fn save_messages_until(&self, messages: Vec<UiMessage>, signal: &Cancel) -> Result<TurnResult> {
+        self.may_change()?;
+        self.may_wait("programmatic")?;
+        if signal.is_tripped() {
+            return Ok(TurnResult { status: TurnStatus::Aborted, ..TurnResult::default() });
+        }
+        let id = RequestId::from(self.mailbox.mint());
+        let turn = self.turn(self.save(messages, None, Some(id.clone())));
+        match select(pin!(turn), signal.tripped()).await {
+            Either::Left((result, _)) => result,
+            Either::Right(((), turn)) => {
+                self.done(Command::Abort(id)).await?;
+                turn.await
+            }
+        }
+    }
+
+    fn save(&self, messages: Vec<UiMessage>, metadata: Option<Value>, request_id: Option<RequestId>) -> Command {
+        Command::SaveMessages { messages: values(messages), metadata, request_id, chain: self.chain }
     }
 
     /// [`save_messages`](Self::save_messages) with metadata for the reply.
@@ -67,7 +95,7 @@ impl AgentHandle {
     pub async fn save_messages_with(&self, messages: Vec<UiMessage>, metadata: Value) -> Result<TurnResult> {
         self.may_change()?;
         self.may_wait("programmatic")?;
-        self.turn(Command::SaveMessages { messages: values(messages), metadata: Some(metadata), chain: self.chain }).await
+        self.turn(self.save(messages, Some(metadata), None)).await
     }
 
     /// Lets the last assistant message go on, in place. Skipped if the conversation does not end in one.
@@ -86,7 +114,16 @@ impl AgentHandle {
     /// A message that is none.
     pub async fn add_messages(&self, messages: Vec<UiMessage>) -> Result<()> {
         self.may_change()?;
-        self.done(Command::AddMessages { messages: values(messages), upsert: false }).await
+        self.done(Command::AddMessages { messages: values(messages), upsert: false, place: Place::End }).await
+    }
+
+    /// Adds messages without a turn somewhere else than at the end; they become the end of the conversation.
+    ///
+    /// # Errors
+    /// A message that is none; nothing is there to add it after.
+    pub async fn add_messages_at(&self, place: Place, messages: Vec<UiMessage>) -> Result<()> {
+        self.may_change()?;
+        self.done(Command::AddMessages { messages: values(messages), upsert: false, place }).await
     }
 
     /// Appends messages without a turn; messages that exist are replaced.
@@ -95,7 +132,7 @@ impl AgentHandle {
     /// A message that is none.
     pub async fn upsert_messages(&self, messages: Vec<UiMessage>) -> Result<()> {
         self.may_change()?;
-        self.done(Command::AddMessages { messages: values(messages), upsert: true }).await
+        self.done(Command::AddMessages { messages: values(messages), upsert: true, place: Place::End }).await
     }
 
     /// Forgets the conversation and tells everyone.
@@ -315,7 +352,7 @@ impl TurnScope {
     /// # Errors
     /// A message that is none.
     pub async fn add_messages(&self, messages: Vec<UiMessage>) -> Result<()> {
-        self.done(Command::AddMessages { messages: values(messages), upsert: false }).await
+        self.done(Command::AddMessages { messages: values(messages), upsert: false, place: Place::End }).await
     }
 
     /// The shared state, if it was ever set.

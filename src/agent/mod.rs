@@ -15,12 +15,12 @@ use crate::{
     Config,
     engine::{
         events::Event,
-        input::Decision,
-        outcome::{CallInfo, ChatResponse, ClientToolSettled, Principal},
+        input::{Decision, ToolOutcome},
+        outcome::{ChatErrorContext, ChatResponse, ClientToolSettled, Principal, Stage, StepResult, ToolCall},
     },
     error::Result,
     ids::ConnId,
-    model::{ModelError, ModelRef, classify},
+    model::{ErrorClass, ModelError, ModelRef, classify},
     runtime::{
         ConnRequest,
         platform::{HttpRequest, HttpResponse},
@@ -30,7 +30,7 @@ use crate::{
 use callable::Callables;
 use handle::AgentHandle;
 use tool::{ClientToolWait, Tools};
-use turn::{Turn, TurnPlan};
+use turn::{Step, StepPlan, ToolDecision, Turn, TurnPlan};
 
 /// The system prompt of an agent that has none of its own.
 pub const DEFAULT_INSTRUCTIONS: &str = "You are a helpful assistant. Answer briefly and truthfully; say so when you do not know.";
@@ -83,7 +83,7 @@ pub trait Agent: 'static {
 
     /// Whether this client may allow or deny this call. Everybody may whose connection is not read-only. No answer within
     /// [`Config::hook_deadline_ms`] is a no.
-    async fn authorize_approval(&self, _who: &Principal, _call: &CallInfo) -> Decision {
+    async fn authorize_approval(&self, _who: &Principal, _call: &ToolCall) -> Decision {
         Decision::Allow
     }
 
@@ -101,6 +101,33 @@ pub trait Agent: 'static {
         Ok(TurnPlan::default())
     }
 
+    /// Whether this turn may run. Asked once [`before_turn`](Agent::before_turn) has spoken; a denial ends the turn with its reason,
+    /// and so does no answer within [`Config::hook_deadline_ms`].
+    async fn authorize_turn(&self, _turn: &Turn) -> Decision {
+        Decision::Allow
+    }
+
+    /// Changes one model call. An error ends the turn; so does more than [`Config::hook_deadline_ms`].
+    async fn before_step(&self, _step: &Step) -> Result<StepPlan> {
+        Ok(StepPlan::default())
+    }
+
+    /// The model gave a tool an input that it does not take: another one, or `None` to tell the model. Asked once for a call.
+    async fn repair_tool_call(&self, _call: &ToolCall, _error: &str) -> Option<Value> {
+        None
+    }
+
+    /// A tool is about to run here. An error becomes the error of the call, and so does more than [`Config::hook_deadline_ms`].
+    async fn before_tool_call(&self, _call: &ToolCall) -> Result<ToolDecision> {
+        Ok(ToolDecision::Allow { input: None })
+    }
+
+    /// A tool ran here, or was blocked or replaced: what came of it, after so many milliseconds. The model is told afterwards.
+    async fn after_tool_call(&self, _call: &ToolCall, _outcome: &ToolOutcome, _elapsed_ms: i64) {}
+
+    /// A step has ended. Nothing waits for this.
+    async fn on_step_finish(&self, _turn: &Turn, _step: &StepResult) {}
+
     /// Sees every chunk of an answer. Must not block: the stream waits for it.
     fn on_chunk(&self, _chunk: &Chunk) {}
 
@@ -109,8 +136,17 @@ pub trait Agent: 'static {
     async fn on_chat_response(&self, _handle: &AgentHandle, _response: &ChatResponse) {}
 
     /// The text clients are shown for an error. The default says what to do and adds the provider's own words, scrubbed.
-    fn on_chat_error(&self, error: &ModelError, _turn: &Turn) -> String {
-        classify::public_message(error)
+    fn on_chat_error(&self, error: &ModelError, context: &ChatErrorContext) -> String {
+        match context.stage {
+            Stage::Parse => error.message.clone(),
+            Stage::Turn | Stage::Stream => classify::public_message(error),
+        }
+    }
+
+    /// What a failed model call is to be taken for; `None` leaves it to the built-in table. `RateLimit` and `Transient` are tried
+    /// again as long as nobody saw anything of the answer (decision 34).
+    fn classify_chat_error(&self, _error: &ModelError, _context: &ChatErrorContext) -> Option<ErrorClass> {
+        None
     }
 
     /// Sees every event. No event carries message content.

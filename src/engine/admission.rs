@@ -4,14 +4,14 @@ use serde_json::{Map, Value};
 
 use super::{
     Engine,
-    config::MessageConcurrency,
+    config::{AcceptClientMessages, MessageConcurrency},
     events::Event,
-    input::{Answer, ReplyTo, TurnResult, TurnStatus},
+    input::{Answer, Place, ReplyTo, TurnResult, TurnStatus},
     outcome::{Cx, Effect},
     turn::skipped,
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     ids::{ConnId, MessageId, RequestId, TurnId},
     limits,
     store::{
@@ -115,7 +115,8 @@ impl Engine {
         };
         let ids: Vec<&str> = posted.iter().map(|p| &*p.id).collect();
         let stored = messages::heads(cx.db, &ids)?;
-        let plan = match reconcile::plan(&posted, &stored, body.regenerate) {
+        let takes_text = self.config.accept_client_messages == AcceptClientMessages::NewAssistantText;
+        let mut plan = match reconcile::plan(&posted, &stored, body.regenerate, takes_text) {
             Ok(plan) => plan,
             Err(reason) => {
                 self.refuse(cx, conn, id, reason);
@@ -160,19 +161,23 @@ impl Engine {
             self.move_leaf(cx.db, Some(at.as_str().into()))?;
         }
         let inserts = !plan.insert.is_empty();
+        let collapsed = strategy == MessageConcurrency::MergeCollapse && self.collapse(cx, &mut plan.insert)?;
         self.append(cx, plan.insert)?;
         let (kind, anchor) = match plan.target {
             Target::Branch(at) if !inserts => (Kind::Branch, Some(MessageId::from(at))),
             _ if inserts => (Kind::Answer, self.leaf.clone()),
             _ => self.end_of_path(cx)?,
         };
-        let others = self.clients.others(conn);
-        if !others.is_empty() {
-            cx.send(others, wire::transcript(&self.window(cx.db)?, false));
+        // Its sender shows what it typed already, but not what became of that.
+        let shown = if collapsed { self.clients.all() } else { self.clients.others(conn) };
+        if !shown.is_empty() {
+            cx.send(shown, wire::transcript(&self.window(cx.db)?, false));
         }
         let (yields, not_before) = match strategy {
             MessageConcurrency::Queue | MessageConcurrency::Drop | MessageConcurrency::Interrupt => (false, None),
-            MessageConcurrency::Latest | MessageConcurrency::Merge | MessageConcurrency::Steer => (true, None),
+            MessageConcurrency::Latest | MessageConcurrency::Merge | MessageConcurrency::MergeCollapse | MessageConcurrency::Steer => {
+                (true, None)
+            }
             MessageConcurrency::Debounce { ms } => (true, Some(cx.now + i64::from(ms))),
         };
         let admit = Admit {
@@ -204,12 +209,38 @@ impl Engine {
         Ok(())
     }
 
+    /// Joins the message that waits last with the new ones: one message, under the id of the newest (`turns-and-tools.md` §5.3). The
+    /// one that waited leaves the path. Whether there was one.
+    fn collapse(&mut self, cx: &mut Cx<'_>, new: &mut Vec<Taken>) -> Result<bool> {
+        let Some(waits) = self.queue.back().filter(|turn| turn.yields && turn.anchor.is_some() && turn.anchor == self.leaf) else {
+            return Ok(false);
+        };
+        let id = waits.anchor.clone().unwrap_or_else(|| "".into());
+        let heads = messages::heads(cx.db, &[id.as_str()])?;
+        let stored = messages::get(cx.db, &id)?.and_then(|stored| UiMessage::from_row(&stored.body).ok());
+        let (Some(head), Some(first), Some(last)) = (heads.get(&id), stored, new.last().map(|taken| taken.message.clone())) else {
+            return Ok(false);
+        };
+        let parent = head.parent.clone();
+        let all: Vec<UiMessage> = std::iter::once(first).chain(new.drain(..).map(|taken| taken.message)).collect();
+        let joined = Taken::whole(&reconcile::collapse(&all, last));
+        if joined.body.len() > limits::USER_MESSAGE {
+            // Together they are more than one message may be: they stay apart.
+            new.extend(all.iter().skip(1).map(Taken::whole));
+            return Ok(false);
+        }
+        self.move_leaf(cx.db, parent)?;
+        new.push(joined);
+        Ok(true)
+    }
+
     /// The application appends messages and wants an answer. The inner error is the caller's.
     pub(super) fn save_messages(
         &mut self,
         cx: &mut Cx<'_>,
         values: Vec<Value>,
         metadata: Option<Value>,
+        request_id: Option<RequestId>,
         chain: u32,
         reply: Option<ReplyTo>,
     ) -> Result<Result<()>> {
@@ -236,11 +267,14 @@ impl Engine {
         self.append(cx, messages.iter().map(Taken::whole).collect())?;
         self.tell_transcript(cx)?;
         let (kind, anchor) = self.end_of_path(cx)?;
-        let admit = Admit {
+        let mut admit = Admit {
             metadata: metadata.map(|m| m.to_string()),
             origin_ids,
             ..Admit::of_application(cx, kind, anchor, self.last_body.clone(), self.client_tools.clone(), chain)
         };
+        if let Some(id) = request_id {
+            admit.request_id = id;
+        }
         let turn = self.admit(cx, admit)?;
         self.wait_for(turn, reply);
         Ok(Ok(()))
@@ -270,7 +304,7 @@ impl Engine {
     }
 
     /// The application stores messages without a turn. The inner error is the caller's.
-    pub(super) fn add_messages(&mut self, cx: &mut Cx<'_>, values: Vec<Value>, upsert: bool) -> Result<Result<()>> {
+    pub(super) fn add_messages(&mut self, cx: &mut Cx<'_>, values: Vec<Value>, upsert: bool, place: Place) -> Result<Result<()>> {
         let messages = match self.application_messages(cx, values) {
             Ok(messages) => messages,
             Err(refused) => return Ok(Err(refused)),
@@ -282,6 +316,15 @@ impl Engine {
             for message in &old {
                 messages::replace(cx.db, &message.id, &message.json(), &sanitise::content_hash(message))?;
             }
+        }
+        match place {
+            Place::End => {}
+            Place::Root if !new.is_empty() => self.move_leaf(cx.db, None)?,
+            Place::After(id) if messages::heads(cx.db, &[&id])?.ids().next().is_none() => {
+                return Ok(Err(Error::new(ErrorKind::NotFound, format!("there is no message {id} to add one after"))));
+            }
+            Place::After(id) if !new.is_empty() => self.move_leaf(cx.db, Some(id.as_str().into()))?,
+            Place::Root | Place::After(_) => {}
         }
         self.append(cx, new.iter().map(Taken::whole).collect())?;
         if self.running.is_none() {

@@ -15,10 +15,14 @@ use crate::{
     limits,
     store::{
         calls::{self, Continuation, State},
+        messages,
         turns::{self, Kind, Turn},
     },
     transcript::repair,
-    wire,
+    wire::{
+        self,
+        message::{UiMessage, call_id},
+    },
 };
 
 /// The trigger of a leg that goes on after answers.
@@ -215,18 +219,40 @@ impl Engine {
     }
 
     /// A probe asks for the pending continuation. Its id, if this socket may have it: it starts then if it is complete.
-    pub(super) fn claim_pending(&mut self, conn: &ConnId) -> Option<RequestId> {
+    pub(super) fn claim_pending(&mut self, cx: &Cx<'_>, conn: &ConnId) -> Result<Option<RequestId>> {
         let Some(pending) = self.pending.as_mut() else {
-            // An approval of this socket is with the application.
-            return self.promised.clone().filter(|_| self.clients.awaits_continuation(conn));
+            // An approval of this socket is with the application: its page shows the call as allowed.
+            self.clients.seed(conn, true);
+            return Ok(self.promised.clone().filter(|_| self.clients.awaits_continuation(conn)));
         };
         pending.owner = Some(conn.clone());
         let id = pending.request_id.clone();
         self.clients.await_continuation(conn, true);
+        let queued = self.queue.front().filter(|turn| turn.request_id == id).and_then(|turn| turn.reply.clone());
+        let message = self.parked.as_ref().map(|parked| parked.message.clone()).or(queued);
+        let open = message.map(|message| calls::open(cx.db, &message)).transpose()?.unwrap_or_default();
+        self.clients.seed(conn, open.iter().any(|call| call.approved == Some(true)));
         if let Some(first) = self.queue.front_mut().filter(|turn| turn.request_id == id) {
             first.not_before = None;
         }
-        Some(id)
+        Ok(Some(id))
+    }
+
+    /// Shows what came of calls of an earlier leg to pages that cannot take it from the stream (wire X29): the message as it was, with
+    /// their outcomes and nothing of this leg.
+    pub(super) fn show_earlier_leg(&self, cx: &mut Cx<'_>, to: Vec<ConnId>) -> Result<()> {
+        let Some(running) = self.running.as_ref().filter(|r| !r.earlier.is_empty() && !to.is_empty()) else { return Ok(()) };
+        let Some(stored) = messages::get(cx.db, running.reply.id())? else { return Ok(()) };
+        let Ok(mut message) = UiMessage::from_row(&stored.body) else { return Ok(()) };
+        for part in &mut message.parts {
+            if let Some(now) =
+                call_id(part).filter(|id| running.earlier.iter().any(|call| &**call == *id)).and_then(|id| running.reply.call(id))
+            {
+                *part = now.clone();
+            }
+        }
+        cx.send(to, wire::message_updated(&message.json()));
+        Ok(())
     }
 
     /// A socket may be about to want a continuation: until that is known, its probe is told so.

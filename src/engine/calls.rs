@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{
     Engine,
     input::{Approval, Failure, Gate, Site, ToolDef, ToolOutcome},
-    outcome::{Cx, Effect, ToolRun},
+    outcome::{Cx, Effect, ToolCall, ToolRun},
     schema,
     turn::Phase,
 };
@@ -28,6 +28,8 @@ use crate::{
 enum Progress {
     /// Its arguments still come in.
     Announced,
+    /// The application is asked to mend this input, which is refused for this reason otherwise.
+    Repairing(Value, String),
     /// It may be run with this input.
     Ready(Value),
     /// The predicate of its tool is asked whether it may run with this input.
@@ -44,7 +46,7 @@ enum Progress {
 pub(super) struct StepCall {
     slot: u32,
     pub(super) id: CallId,
-    name: String,
+    pub(super) name: String,
     /// Whether clients were told of it.
     shown: bool,
     progress: Progress,
@@ -123,9 +125,18 @@ impl Engine {
         let call = self.call_of(cx, slot, id, &name)?;
         let meta = meta.filter(|meta| !is_too_deep(meta));
         if let Err(error) = self.check(&name, &input) {
-            self.reject(cx, slot, call, name, input, error);
+            if self.tool_exists(&name) {
+                self.ask_repair(cx, slot, call, name, input, error);
+            } else {
+                self.reject(cx, slot, call, name, input, error);
+            }
             return Ok(());
         }
+        self.take_call(cx, slot, call, name, input, meta)
+    }
+
+    /// A call that may be made is shown, and recorded where its answer comes from outside.
+    fn take_call(&mut self, cx: &mut Cx<'_>, slot: u32, call: CallId, name: String, input: Value, meta: Option<Value>) -> Result<()> {
         self.close_blocks(cx);
         let open = self.tool(&name).filter(|tool| tool.site == Site::Client && tool.gate == Gate::Never).cloned();
         let progress = match open {
@@ -139,6 +150,42 @@ impl Engine {
         self.put(cx, Chunk::ToolInputAvailable { call, tool: name, input, meta });
         self.progress(slot, progress);
         Ok(())
+    }
+
+    /// The input does not fit: the application may mend it, once (`turns-and-tools.md` §6.3).
+    fn ask_repair(&mut self, cx: &mut Cx<'_>, slot: u32, call: CallId, name: String, input: Value, error: String) {
+        let Some(running) = self.running.as_ref() else { return };
+        let info = ToolCall {
+            request_id: running.turn.request_id.clone(),
+            call_id: call,
+            tool_name: name,
+            input: input.clone(),
+            step: running.step,
+        };
+        cx.push(Effect::RepairCall(running.fence.clone(), Box::new(info), error.clone()));
+        self.progress(slot, Progress::Repairing(input, error));
+    }
+
+    /// The application mended the input of a call, or did not.
+    pub(super) fn call_repaired(&mut self, cx: &mut Cx<'_>, call: &CallId, repaired: Option<Value>) -> Result<()> {
+        let Some(running) = self.running.as_mut() else { return Ok(()) };
+        let Some(entry) = running.calls.iter_mut().find(|c| c.id == *call && matches!(c.progress, Progress::Repairing(..))) else {
+            return Ok(());
+        };
+        let Progress::Repairing(input, error) = std::mem::replace(&mut entry.progress, Progress::Announced) else { return Ok(()) };
+        let (slot, name, call) = (entry.slot, entry.name.clone(), entry.id.clone());
+        match repaired.map(|input| (self.check(&name, &input), input)) {
+            Some((Ok(()), input)) => self.take_call(cx, slot, call, name, input, None)?,
+            Some((Err(error), input)) => self.reject(cx, slot, call, name, input, error),
+            None => self.reject(cx, slot, call, name, input, error),
+        }
+        if self.running.as_ref().is_some_and(|r| r.phase == Phase::Tools) {
+            // The model call is over by now: what it left to do waited for this.
+            self.check_gates(cx)?;
+            self.start_ready(cx)?;
+            self.step_if_settled(cx)?;
+        }
+        self.flush_if_due(cx)
     }
 
     /// Records that a call waits for a page, or under this id for a person.
@@ -174,7 +221,11 @@ impl Engine {
         message: String,
     ) -> Result<()> {
         let call = self.call_of(cx, slot, id, &name)?;
-        self.reject(cx, slot, call, name, Value::String(raw), message);
+        if self.tool_exists(&name) {
+            self.ask_repair(cx, slot, call, name, Value::String(raw), message);
+        } else {
+            self.reject(cx, slot, call, name, Value::String(raw), message);
+        }
         Ok(())
     }
 
@@ -200,15 +251,21 @@ impl Engine {
 
     /// The tool of this name, if the model was offered it.
     fn tool(&self, name: &str) -> Option<&ToolDef> {
-        self.running.as_ref()?.plan.as_ref()?.tools.iter().find(|t| t.spec.name == name)
+        self.tools().find(|t| t.spec.name == name)
+    }
+
+    /// What the model is offered in the current step.
+    fn tools(&self) -> impl Iterator<Item = &ToolDef> {
+        let running = self.running.as_deref();
+        let offered = running.and_then(|r| r.offered.as_deref());
+        let plan = running.and_then(|r| r.plan.as_ref()).map(|plan| plan.tools.as_slice()).unwrap_or_default();
+        plan.iter().filter(move |tool| offered.is_none_or(|names| names.contains(&tool.spec.name)))
     }
 
     /// Whether a call can be run; the text is for the model.
     fn check(&self, name: &str, input: &Value) -> std::result::Result<(), String> {
-        let plan = self.running.as_ref().and_then(|r| r.plan.as_ref());
-        let tools = plan.map(|plan| plan.tools.as_slice()).unwrap_or_default();
-        let Some(tool) = tools.iter().find(|t| t.spec.name == name) else {
-            let names: Vec<&str> = tools.iter().map(|t| t.spec.name.as_str()).collect();
+        let Some(tool) = self.tool(name) else {
+            let names: Vec<&str> = self.tools().map(|t| t.spec.name.as_str()).collect();
             let offer = if names.is_empty() { "there are no tools".to_string() } else { format!("available: {}", names.join(", ")) };
             return Err(format!("there is no tool `{name}`; {offer}"));
         };
@@ -232,6 +289,8 @@ impl Engine {
             && id.len() <= limits::CALL_ID
             && !running.calls.iter().any(|c| &*c.id == id)
             && running.reply.call(id).is_none()
+            // A call that was refused has no row.
+            && !running.history.iter().any(|message| message.has_call(id))
             && !calls::is_known(cx.db, id)?;
         let call: CallId = if usable { id.into() } else { format!("call_{}", cx.rng.text(24)).into() };
         running.calls.push(StepCall {
@@ -256,7 +315,11 @@ impl Engine {
         let unfinished: Vec<(CallId, bool)> = running
             .calls
             .iter_mut()
-            .filter(|c| matches!(c.progress, Progress::Announced) || (!reason.runs_calls() && !c.is_settled()))
+            .filter(|c| match c.progress {
+                Progress::Announced => true,
+                Progress::Repairing(..) | Progress::Settled => false,
+                _ => !reason.runs_calls(),
+            })
             .map(|c| {
                 c.progress = Progress::Settled;
                 (c.id.clone(), c.parks)
@@ -384,6 +447,7 @@ impl Engine {
             self.put(cx, Chunk::ToolOutputError { call, error, dynamic: false });
             self.progress(slot, Progress::Settled);
         }
+        self.show_earlier_leg(cx, self.clients.unseeded())?;
         self.start_ready(cx)?;
         self.step_if_settled(cx)
     }
@@ -473,6 +537,9 @@ impl Engine {
         self.put(cx, chunk);
         if let Some(running) = self.running.as_mut() {
             running.stream.flush(cx)?;
+        }
+        if self.running.as_ref().is_some_and(|r| r.earlier.contains(call)) {
+            self.show_earlier_leg(cx, self.clients.unseeded())?;
         }
         if let Some(text) = fatal {
             let error = ModelError::new(ModelErrorClass::InvalidRequest, text.clone());

@@ -7,7 +7,7 @@ use super::{
     Engine, client_tools,
     events::Event,
     input::{Answer, Decision, ReplyTo},
-    outcome::{CallInfo, ClientToolSettled, Cx, Effect},
+    outcome::{ClientToolSettled, Cx, Effect, ToolCall},
 };
 use crate::{
     error::{Error, Result},
@@ -215,7 +215,9 @@ impl Engine {
             // The probe that follows on the same socket must not be told that nothing is going on (O7).
             self.promise(cx, conn);
         }
-        let info = CallInfo {
+        let turn = self.running.as_ref().map(|r| &r.turn).or(self.parked.as_ref().map(|parked| &parked.turn));
+        let info = ToolCall {
+            request_id: turn.map_or_else(|| "".into(), |turn| turn.request_id.clone()),
             call_id: call.call.clone(),
             input: self.input_of(cx, &call)?,
             tool_name: call.name,
@@ -398,12 +400,7 @@ impl Engine {
         ack: bool,
     ) -> Result<()> {
         self.acknowledge(cx, conn, call, verdict, ack);
-        cx.emit(
-            Event::new(event)
-                .with("callId", call.as_str())
-                .with("verdict", verdict.as_str())
-                .with("by", format!("ws:{conn}")),
-        );
+        cx.emit(Event::new(event).with("callId", call.as_str()).with("verdict", verdict.as_str()).with("by", format!("ws:{conn}")));
         if verdict != Verdict::Unknown {
             self.show_stored(cx, conn, call)?;
         }

@@ -182,13 +182,11 @@ mod tests {
         assert_eq!((read_many.tools.len(), read_many.refused.len()), (limits::CLIENT_TOOLS, 10_000 - limits::CLIENT_TOOLS));
         let long = json!({"name":"d","description":"é".repeat(9_000)});
         assert_eq!(read(&json!([long])).tools[0].spec.description.len(), limits::TOOL_DESCRIPTION);
-        let large: Vec<Value> = (0..20)
-            .map(|n| json!({"name":format!("t{n}"),"parameters":{"type":"object","description":"x".repeat(30_000)}}))
-            .collect();
+        let large: Vec<Value> =
+            (0..20).map(|n| json!({"name":format!("t{n}"),"parameters":{"type":"object","description":"x".repeat(30_000)}})).collect();
         assert_eq!(read(&Value::Array(large)).tools.len(), 8);
         let twice = read(&json!([{"name":"a","description":"1"},{"name":"b"},{"name":"a","description":"2"}]));
-        let named: Vec<(&str, &str)> =
-            twice.tools.iter().map(|t| (t.spec.name.as_str(), t.spec.description.as_str())).collect();
+        let named: Vec<(&str, &str)> = twice.tools.iter().map(|t| (t.spec.name.as_str(), t.spec.description.as_str())).collect();
         assert_eq!(named, [("a", "2"), ("b", "")]);
         assert_eq!(read(&json!({})).refused.len(), 1);
     }

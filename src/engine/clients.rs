@@ -13,7 +13,7 @@ use crate::{
     ids::{ConnId, RequestId},
     limits,
     store::{meta, streams},
-    wire::{self, ClientFrame, Ending, Terminal},
+    wire::{self, ClientFrame, Ending},
 };
 
 /// Why a socket gets no live response frames, or will be offered the next stream.
@@ -33,6 +33,9 @@ struct Client {
     waiting: Waiting,
     /// Whether it waits for the pending continuation: it will be offered that stream.
     awaits: bool,
+    /// Whether its page begins a continuation with the message that goes on. One that attaches when nothing in it is allowed yet
+    /// begins with an empty message, and chokes on what comes of calls of an earlier leg (wire X29).
+    seeded: bool,
     calls: usize,
 }
 
@@ -43,7 +46,7 @@ pub(super) struct Clients(Vec<Client>);
 impl Clients {
     pub(super) fn add(&mut self, conn: ConnId, meta: ConnMeta) {
         self.remove(&conn);
-        self.0.push(Client { conn, meta, waiting: Waiting::No, awaits: false, calls: 0 });
+        self.0.push(Client { conn, meta, waiting: Waiting::No, awaits: false, seeded: true, calls: 0 });
     }
 
     fn remove(&mut self, conn: &ConnId) {
@@ -110,6 +113,22 @@ impl Clients {
         if let Some(client) = self.get_mut(conn) {
             client.awaits = awaits;
         }
+    }
+
+    /// What a socket begins the continuation with that it attaches to.
+    pub(super) fn seed(&mut self, conn: &ConnId, seeded: bool) {
+        if let Some(client) = self.get_mut(conn) {
+            client.seeded = seeded;
+        }
+    }
+
+    /// Those that get no chunks of calls of an earlier leg, and take part in the stream.
+    pub(super) fn unseeded(&self) -> Vec<ConnId> {
+        self.those(|c| !c.seeded && c.waiting != Waiting::Offered)
+    }
+
+    pub(super) fn is_seeded(&self, conn: &ConnId) -> bool {
+        self.get(conn).is_none_or(|c| c.seeded)
     }
 
     pub(super) fn awaits_continuation(&self, conn: &ConnId) -> bool {
@@ -197,7 +216,7 @@ impl Engine {
         }
         match wire::decode(text) {
             ClientFrame::Chat { id, body } => self.chat_request(cx, conn, id, body)?,
-            ClientFrame::Probe { probe } => self.probe(cx, conn, probe.as_deref()),
+            ClientFrame::Probe { probe } => self.probe(cx, conn, probe.as_deref())?,
             ClientFrame::Ack { id } => self.ack(cx, conn, &id)?,
             ClientFrame::Cancel { .. } if self.clients.is_readonly(conn) => {
                 cx.ignored(conn, "cf_agent_chat_request_cancel", "the connection is read-only");
@@ -236,7 +255,7 @@ impl Engine {
     }
 
     /// What is going on? Exactly one answer, at once (wire §2.15).
-    fn probe(&mut self, cx: &mut Cx<'_>, conn: &ConnId, probe: Option<&str>) {
+    fn probe(&mut self, cx: &mut Cx<'_>, conn: &ConnId, probe: Option<&str>) -> Result<()> {
         let owner = match &self.running {
             Some(running) => running.owner.as_ref(),
             None => self.pending.as_ref().and_then(|pending| pending.owner.as_ref()),
@@ -247,7 +266,7 @@ impl Engine {
         } else if let Some(id) = self.active_stream() {
             self.clients.wait(conn, Waiting::Offered);
             wire::resuming(&id, probe)
-        } else if let Some(id) = if self.running.is_none() { self.claim_pending(conn) } else { None } {
+        } else if let Some(id) = if self.running.is_none() { self.claim_pending(cx, conn)? } else { None } {
             wire::pending(&id, probe)
         } else if let Some(id) = self.accepted() {
             self.clients.wait(conn, Waiting::Parked);
@@ -258,6 +277,7 @@ impl Engine {
             wire::resume_none(Some("idle"), probe)
         };
         cx.send_one(conn, frame);
+        Ok(())
     }
 
     /// A client takes up a stream: the whole prefix in one burst, then live.
@@ -270,20 +290,26 @@ impl Engine {
                 }
             } else if running.stream.started {
                 let continuation = running.extends;
+                let seeded = self.clients.is_seeded(conn);
+                let frame = |seq: i64, chunk: &str| {
+                    let chunk = if seeded || !running.is_of_earlier_leg(chunk) { chunk } else { "" };
+                    wire::chunk(id, chunk, Some(seq), continuation, true)
+                };
                 streams::replay(cx.db, &running.stream.id, &mut |seq, chunk| {
-                    cx.out
-                        .effects
-                        .push(Effect::Send(vec![conn.clone()], wire::chunk(id, chunk, Some(seq), continuation, true).into()));
+                    cx.out.effects.push(Effect::Send(vec![conn.clone()], frame(seq, chunk).into()));
                     Ok(())
                 })?;
                 for (seq, chunk) in running.stream.buffered() {
-                    cx.send_one(conn, wire::chunk(id, chunk, Some(seq), continuation, true));
+                    cx.send_one(conn, frame(seq, chunk));
                 }
                 cx.send_one(conn, wire::replay_complete(id, continuation));
                 if !running.resumed.contains(conn) {
                     running.resumed.push(conn.clone());
                 }
                 self.clients.wait(conn, Waiting::No);
+                if !seeded {
+                    self.show_earlier_leg(cx, vec![conn.clone()])?;
+                }
                 return Ok(());
             } else {
                 // Not streaming yet: the socket is parked and will be offered the stream.
@@ -329,8 +355,7 @@ impl Engine {
                 .with("reason", reason.as_str())
                 .with("connection", conn.as_str()),
         );
-        let terminal = Terminal { id, ending: Ending::Error, body: reason, message_ids: None, continuation: false };
-        cx.send_one(conn, wire::terminal(&terminal));
+        cx.push(Effect::Refuse(conn.clone(), id, reason));
     }
 
     /// Stores a state and tells everyone who is to know. The inner error is the caller's.

@@ -17,6 +17,8 @@ pub struct Config {
     pub max_steps: u32,
     /// Server tools that may run at once; `None` for as many as the model asks for.
     pub max_parallel_tools: Option<usize>,
+    /// What is taken of a posted transcript besides new messages of the person (decision 7).
+    pub accept_client_messages: AcceptClientMessages,
     /// Whether a page's tool may take the place of a server tool of the same name, for its turn. One that needs approval it never
     /// may (decision 9).
     pub client_tool_override: ClientToolOverride,
@@ -44,6 +46,7 @@ impl Default for Config {
             message_concurrency: MessageConcurrency::Queue,
             max_steps: limits::MAX_STEPS,
             max_parallel_tools: None,
+            accept_client_messages: AcceptClientMessages::UserOnly,
             client_tool_override: ClientToolOverride::Allow,
             continue_on_client_error: false,
             approval_wait_ms: None,
@@ -55,6 +58,16 @@ impl Default for Config {
             coalesce_deltas: true,
         }
     }
+}
+
+/// What is taken of a posted transcript besides new messages of the person.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AcceptClientMessages {
+    /// Nothing: a page that could write them could make the model believe anything.
+    #[default]
+    UserOnly,
+    /// New assistant messages that are only text: for pages that begin with a greeting of their own.
+    NewAssistantText,
 }
 
 /// Which server tools a page's tool of the same name may replace for its turn.
@@ -87,6 +100,8 @@ pub enum MessageConcurrency {
     Latest,
     /// As `Latest`: the one answer sees all of them.
     Merge,
+    /// As `Latest`, and those that wait become one message: the id of the newest, their texts with a blank line between.
+    MergeCollapse,
     /// It is not taken; its sender gets the conversation as it is.
     Drop,
     /// As `Latest`, and the newest waits until no newer one came for so long.

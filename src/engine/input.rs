@@ -62,6 +62,8 @@ pub enum Command {
         messages: Vec<Value>,
         /// Metadata for the reply.
         metadata: Option<Value>,
+        /// The id clients are to know it by; one of ours if `None`.
+        request_id: Option<RequestId>,
         /// How many response hooks led to this, one from the other.
         chain: u32,
     },
@@ -78,6 +80,8 @@ pub enum Command {
         messages: Vec<Value>,
         /// Replace those that exist.
         upsert: bool,
+        /// Where they are added.
+        place: Place,
     },
     /// Forget everything.
     Clear,
@@ -115,6 +119,18 @@ pub enum Command {
     Decide(ConnId, ToolApproval, Decision),
     /// A call that is waited for is waited for so many milliseconds from now.
     ExtendWait(CallId, u32),
+}
+
+/// Where messages are added to the conversation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// At its end.
+    #[default]
+    End,
+    /// As a beginning of its own: what was said before leaves the path, and stays stored.
+    Root,
+    /// After this message: what followed it leaves the path, and stays stored.
+    After(String),
 }
 
 /// What a command is answered with.
@@ -179,6 +195,10 @@ pub enum JobEvent {
     Model(Vec<ModelEvent>),
     /// The model call ended.
     ModelEnded(Result<Finish, Box<Failure>>),
+    /// The only tools the model is offered in the current step.
+    Offered(Vec<String>),
+    /// The application gave a call another input, or none.
+    CallRepaired(CallId, Option<Value>),
     /// The predicate of a tool said whether a call may run.
     ApprovalChecked(CallId, Approval),
     /// A tool ended.
@@ -223,6 +243,8 @@ pub struct Prepared {
     pub reasoning: Reasoning,
     /// Metadata of the reply.
     pub metadata: Option<Value>,
+    /// Tools after whose step the turn ends.
+    pub stop_after: Vec<String>,
 }
 
 /// A tool as the engine sees it: what the model is told, and what its execution means.

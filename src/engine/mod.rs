@@ -167,7 +167,7 @@ impl Engine {
                 }
                 // The history is read and the model is called, unless calls that were allowed come first.
                 (Some(running), JobEvent::Prepared(Ok(_))) if running.fence == *fence => running.calls.is_empty(),
-                (Some(running), JobEvent::RetryDue) if running.fence == *fence => true,
+                (Some(running), JobEvent::RetryDue | JobEvent::Offered(_)) if running.fence == *fence => true,
                 (Some(running), _) => running.fence != *fence,
                 (None, _) => true,
             },
@@ -208,15 +208,17 @@ impl Engine {
 
     fn command(&mut self, cx: &mut Cx<'_>, command: Command, reply: Option<ReplyTo>) -> Result<()> {
         let answer = match command {
-            Command::SaveMessages { messages, metadata, chain } => match self.save_messages(cx, messages, metadata, chain, reply)? {
-                Ok(()) => return Ok(()),
-                Err(refused) => Err(refused),
-            },
+            Command::SaveMessages { messages, metadata, request_id, chain } => {
+                match self.save_messages(cx, messages, metadata, request_id, chain, reply)? {
+                    Ok(()) => return Ok(()),
+                    Err(refused) => Err(refused),
+                }
+            }
             Command::ContinueLastTurn { body, chain } => match self.continue_last_turn(cx, body, chain, reply)? {
                 Ok(()) => return Ok(()),
                 Err(refused) => Err(refused),
             },
-            Command::AddMessages { messages, upsert } => self.add_messages(cx, messages, upsert)?.map(|()| Answer::Done),
+            Command::AddMessages { messages, upsert, place } => self.add_messages(cx, messages, upsert, place)?.map(|()| Answer::Done),
             Command::Clear => self.clear(cx, None).map(|()| Answer::Done),
             Command::SetState { state, source } => self.set_state(cx, &state, source)?.map(|()| Answer::Done),
             Command::RefuseState { conn } => {

@@ -12,11 +12,14 @@ use super::{
 use crate::{
     error::Result,
     ids::{CallId, ConnId, Fence, LegId, RequestId},
-    model::ModelRequest,
+    model::{ErrorClass, FinishReason, ModelRequest, Usage},
     rng::Rng,
     store::Sql,
     time::Millis,
-    wire::{ToolApproval, message::UiMessage},
+    wire::{
+        ToolApproval,
+        message::{Part, UiMessage, part_type, str_field, tool_name},
+    },
 };
 
 /// Something to do once the rows are committed, in order.
@@ -27,8 +30,14 @@ pub enum Effect {
     Close(ConnId, u16, String),
     /// Ask the agent how the turn is to run.
     Prepare(Fence, Box<TurnInfo>),
-    /// Call the model.
-    CallModel(Fence, Box<ModelRequest>),
+    /// Call the model for this step, counted from 1.
+    CallModel(Fence, u32, Box<ModelRequest>),
+    /// Ask the application to mend the input of a call that its tool does not take.
+    RepairCall(Fence, Box<ToolCall>, String),
+    /// Tell the application that a step has ended.
+    StepFinished(Fence, Box<StepResult>),
+    /// Tell a client that its request is not run: why, in the application's words.
+    Refuse(ConnId, RequestId, String),
     /// Ask the predicate of a tool whether a call may run.
     CheckApproval(Fence, Box<ToolRun>),
     /// Run a server tool.
@@ -50,7 +59,7 @@ pub enum Effect {
     /// Hand a frame of its own to the application.
     Message(ConnId, Box<str>),
     /// Ask the application whether this client may decide about a call.
-    AuthorizeApproval(Principal, Box<CallInfo>, ToolApproval),
+    AuthorizeApproval(Principal, Box<ToolCall>, ToolApproval),
     /// Tell the application that a page answered a call.
     ClientToolSettled(Box<ClientToolSettled>),
     /// Run `on_chat_response` for this leg; the number is that of the chain its own turns belong to.
@@ -106,7 +115,9 @@ pub struct Principal {
 
 /// A call, as hooks see it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct CallInfo {
+pub struct ToolCall {
+    /// The request it belongs to.
+    pub request_id: RequestId,
     /// The call.
     pub call_id: CallId,
     /// The tool.
@@ -128,6 +139,68 @@ pub struct ClientToolSettled {
     pub by: String,
     /// The output, or the text of an error.
     pub outcome: std::result::Result<Value, String>,
+}
+
+/// A step that has ended: one model call and what came of the calls it made.
+#[derive(Clone, Debug)]
+pub struct StepResult {
+    /// The step, from 1.
+    pub step: u32,
+    /// Why the model stopped.
+    pub finish_reason: FinishReason,
+    /// The tokens of this step.
+    pub usage: Usage,
+    /// What was added to the message in it: text, reasoning, calls with their results, data.
+    pub parts: Vec<Part>,
+}
+
+impl StepResult {
+    /// The text of the step.
+    pub fn text(&self) -> String {
+        self.parts.iter().filter(|part| part_type(part) == "text").filter_map(|part| str_field(part, "text")).collect()
+    }
+
+    /// The names of the tools it called, in order.
+    pub fn tools(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(tool_name)
+    }
+}
+
+/// Where an error came up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The request of a client could not be understood, or may not be run. Nothing of it is stored.
+    Parse,
+    /// The agent could not say how the turn is to run, or did not allow it.
+    Turn,
+    /// A model call or a tool failed.
+    Stream,
+}
+
+impl Stage {
+    /// Its name in events.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Stage::Parse => "parse",
+            Stage::Turn => "turn",
+            Stage::Stream => "stream",
+        }
+    }
+}
+
+/// What `on_chat_error` learns besides the error.
+#[derive(Clone, Debug)]
+pub struct ChatErrorContext {
+    /// The request.
+    pub request_id: String,
+    /// Where it came up.
+    pub stage: Stage,
+    /// Whether the messages of the request are stored.
+    pub messages_persisted: bool,
+    /// Whether the turn extends an earlier message.
+    pub continuation: bool,
+    /// What the error was taken for.
+    pub classification: ErrorClass,
 }
 
 /// What hooks learn about a turn.

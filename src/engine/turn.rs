@@ -11,13 +11,13 @@ use super::{
     config::MessageConcurrency,
     events::Event,
     input::{Answer, Failure, JobEvent, Prepared, TurnResult, TurnStatus},
-    outcome::{Cx, Effect, TurnInfo},
+    outcome::{Cx, Effect, StepResult, TurnInfo},
     stream::Stream,
     take,
 };
 use crate::{
     error::{Error, Result},
-    ids::{ConnId, Fence, MessageId, RequestId},
+    ids::{CallId, ConnId, Fence, MessageId, RequestId},
     limits,
     model::{Finish, FinishReason, ModelError, ModelErrorClass, ModelRequest, Msg, Usage},
     store::{
@@ -68,6 +68,8 @@ pub(super) struct Running {
     /// The current step, from 1.
     pub(super) step: u32,
     pub(super) calls: Vec<StepCall>,
+    /// The only tools the model is offered in the current step; all if `None`.
+    pub(super) offered: Option<Vec<String>>,
     /// Silent retries of the current model call.
     pub(super) retries: u32,
     /// Whether a client saw something of the current model call.
@@ -82,10 +84,25 @@ pub(super) struct Running {
     rows_before: u64,
     /// Whether a newer message wants it to end at its next step.
     pub(super) steered: bool,
+    /// The calls of an earlier leg that run in this one.
+    pub(super) earlier: Vec<CallId>,
     /// Who answered the calls that it goes on after.
     pub(super) owner: Option<ConnId>,
     /// Whether something was decided that no chunk says: everybody gets the message at the end.
     pub(super) heals: bool,
+}
+
+impl Running {
+    /// Whether this chunk says what came of a call of an earlier leg.
+    pub(super) fn is_of_earlier_leg(&self, chunk: &str) -> bool {
+        !self.earlier.is_empty()
+            && match Chunk::parse(chunk) {
+                Some(
+                    Chunk::ToolOutputAvailable { call, .. } | Chunk::ToolOutputError { call, .. } | Chunk::ToolOutputDenied { call },
+                ) => self.earlier.contains(&call),
+                _ => false,
+            }
+    }
 }
 
 impl Engine {
@@ -185,7 +202,9 @@ impl Engine {
             plan: None,
             history: Vec::new(),
             step: 0,
+            earlier: allowed.iter().map(|call| call.id.clone()).collect(),
             calls: allowed,
+            offered: None,
             retries: 0,
             shown: false,
             resumed: Vec::new(),
@@ -220,6 +239,13 @@ impl Engine {
             JobEvent::Model(events) => self.model_events(cx, events),
             JobEvent::ModelEnded(Ok(finish)) => self.model_finished(cx, finish),
             JobEvent::ModelEnded(Err(failure)) => self.model_failed(cx, *failure),
+            JobEvent::Offered(names) => {
+                if let Some(running) = self.running.as_mut() {
+                    running.offered = Some(names);
+                }
+                Ok(())
+            }
+            JobEvent::CallRepaired(call, input) => self.call_repaired(cx, &call, input),
             JobEvent::ApprovalChecked(call, verdict) => self.approval_checked(cx, &call, verdict),
             JobEvent::ToolEnded(call, outcome) => self.tool_ended(cx, &call, outcome),
             JobEvent::GraceOver => self.finish(cx, Ending::Aborted, None),
@@ -282,6 +308,7 @@ impl Engine {
         if let Some(running) = self.running.as_mut() {
             running.step += 1;
             running.calls.clear();
+            running.offered = None;
             running.retries = 0;
             running.shown = false;
             running.spent = running.spent.plus(std::mem::take(&mut running.usage));
@@ -305,7 +332,7 @@ impl Engine {
             reasoning: plan.reasoning.clone(),
             session_key: self.identity.name.clone(),
         };
-        cx.push(Effect::CallModel(running.fence.clone(), Box::new(request)));
+        cx.push(Effect::CallModel(running.fence.clone(), running.step, Box::new(request)));
     }
 
     fn model_finished(&mut self, cx: &mut Cx<'_>, finish: Finish) -> Result<()> {
@@ -322,7 +349,18 @@ impl Engine {
         let most = running.plan.as_ref().map_or(limits::MAX_STEPS, |plan| plan.max_steps);
         // A call that is answered from outside ends the leg, even if its answer is there already (T67).
         let parks = running.calls.iter().any(|c| c.parks);
-        let goes_on = !running.calls.is_empty() && !parks && running.reason.runs_calls() && running.step < most && !running.steered;
+        let stop_after = running.plan.as_ref().map(|plan| plan.stop_after.as_slice()).unwrap_or_default();
+        let stops = running.steered || running.calls.iter().any(|c| stop_after.contains(&c.name));
+        let goes_on = !running.calls.is_empty() && !parks && running.reason.runs_calls() && running.step < most && !stops;
+        if running.step > 0 {
+            let result = StepResult {
+                step: running.step,
+                finish_reason: running.reason,
+                usage: running.usage,
+                parts: running.reply.last_step(),
+            };
+            cx.push(Effect::StepFinished(running.fence.clone(), Box::new(result)));
+        }
         if goes_on {
             self.next_step(cx);
             return Ok(());
@@ -344,7 +382,7 @@ impl Engine {
         let delay = error.retry_after_ms.unwrap_or(jittered);
         if !running.shown
             && !error.no_retry
-            && running.retries < error.class.retries_in_step()
+            && running.retries < error.retries_in_step()
             && delay <= u64::from(limits::RETRY_IN_MEMORY_MS)
         {
             running.retries += 1;
@@ -412,21 +450,18 @@ impl Engine {
         let mut message = reply.into_message();
         let open_call = |part: &Part| call_id(part).is_some() && !is_settled(part);
         let cut_off = running.heals || (ending != Ending::Completed && message.parts.iter().any(open_call));
-        match ending {
-            Ending::Completed => {}
-            Ending::Aborted | Ending::Skipped => {
-                repair::close(&mut message, Close::Aborted);
-            }
-            Ending::Error => {
-                repair::close(&mut message, Close::Stopped(FinishReason::Error));
-            }
-        }
+        let closed = match ending {
+            Ending::Completed => false,
+            Ending::Aborted | Ending::Skipped => repair::close(&mut message, Close::Aborted),
+            Ending::Error => repair::close(&mut message, Close::Stopped(FinishReason::Error)),
+        };
         let unsettled = running.calls.iter().any(|c| !c.is_settled());
         if let Some(reply_id) = turn.reply.as_ref().filter(|_| ending != Ending::Completed && unsettled) {
             // A turn that did not end well never parks.
             calls::settle_open(cx.db, reply_id, "repair", cx.now)?;
         }
-        let stored = stream.started && self.store_reply(cx, &turn, extends, &mut message)?;
+        // Calls that were allowed before this leg are closed with it, even if nothing of it was shown.
+        let stored = (stream.started || (extends && closed)) && self.store_reply(cx, &turn, extends, &mut message)?;
         let state = match ending {
             Ending::Completed => "completed",
             Ending::Error => "failed",
@@ -463,7 +498,7 @@ impl Engine {
 
         self.clients.forget_offers();
         let sender = take(&mut self.senders, &turn.id).filter(|_| turn.kind == Kind::Extend);
-        if stream.started {
+        if stream.started || stored {
             self.tell_transcript(cx)?;
         }
         let healed = stored.then(|| wire::message_updated(&message.json()));

@@ -153,6 +153,14 @@ pub enum Msg {
     Tool(Vec<ToolResult>),
 }
 
+impl Msg {
+    /// Whether a call of this id is made in it.
+    pub fn has_call(&self, id: &str) -> bool {
+        let Msg::Assistant(parts) = self else { return false };
+        parts.iter().any(|part| matches!(part, AssistantPart::ToolCall { id: of, .. } if of == id))
+    }
+}
+
 /// A piece of a user message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum UserPart {
@@ -516,6 +524,8 @@ pub struct ModelError {
     pub no_retry: bool,
     /// What an overflow said of itself.
     pub numbers: Option<Box<Numbers>>,
+    /// What the application takes it for, if it says so.
+    pub judged: Option<ErrorClass>,
 }
 
 /// The tokens an overflow names (`providers.md` §13.3).
@@ -534,6 +544,20 @@ pub struct Numbers {
 }
 
 impl ModelError {
+    /// What it is taken for: by the application, else by the built-in table.
+    pub fn judgement(&self) -> ErrorClass {
+        self.judged.unwrap_or_else(|| self.class.hook_class())
+    }
+
+    /// How often the model may be called again in the same step, as long as nobody saw anything of it.
+    pub fn retries_in_step(&self) -> u32 {
+        match self.judged {
+            None => self.class.retries_in_step(),
+            Some(ErrorClass::RateLimit | ErrorClass::Transient) => crate::limits::MODEL_RETRIES,
+            Some(ErrorClass::ContextOverflow | ErrorClass::Fatal | ErrorClass::Unknown) => 0,
+        }
+    }
+
     /// A failure of `class` with a message.
     pub fn new(class: ModelErrorClass, message: impl Into<String>) -> Self {
         Self {
@@ -545,6 +569,7 @@ impl ModelError {
             request_id: None,
             raw: Box::default(),
             no_retry: false,
+            judged: None,
             numbers: None,
         }
     }

@@ -23,15 +23,15 @@ use crate::{
         callable::Call,
         handle::{AgentHandle, TurnScope},
         tool::{Approval, Tool, ToolError, Tools},
-        turn::{Turn, TurnPlan},
+        turn::{Step, ToolDecision, Turn, TurnPlan},
     },
     engine::{
         events::Event,
         input::{Command, Decision, Failure, Input, JobEvent, Prepared, RpcBody, RpcReply, Site, ToolOutcome},
-        outcome::{CallInfo, ChatResponse, ClientToolSettled, Principal, RpcCall, ToolRun},
+        outcome::{ChatErrorContext, ChatResponse, ClientToolSettled, Principal, RpcCall, Stage, StepResult, ToolCall, ToolRun},
     },
     error::{Error, Result},
-    ids::{ConnId, Fence, LegId, TurnId},
+    ids::{ConnId, Fence, LegId, RequestId, TurnId},
     limits,
     model::{
         Finish, ModelError, ModelErrorClass, ModelEvent, ModelRequest,
@@ -40,7 +40,7 @@ use crate::{
         profile::{self, Route},
     },
     time::Millis,
-    wire::ToolApproval,
+    wire::{self, Ending, Terminal, ToolApproval},
 };
 
 /// Polls `future` with the object's mark "inside this turn" set, and only then (`turns-and-tools.md` §2.2).
@@ -96,21 +96,77 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     /// Asks the agent how a turn is to run.
     pub(super) fn prepare(self: &Rc<Self>, fence: Fence, turn: Turn) {
         let turn = Rc::new(turn);
-        *self.active.borrow_mut() =
-            Some(ActiveTurn { fence: fence.clone(), turn: turn.clone(), tools: Tools::new(), cancel: Cancel::new() });
+        *self.active.borrow_mut() = Some(ActiveTurn {
+            fence: fence.clone(),
+            turn: turn.clone(),
+            tools: Tools::new(),
+            cancel: Cancel::new(),
+            steps: Vec::new(),
+            plan: None,
+        });
         let this = self.clone();
         self.start(Box::pin(async move {
-            let hook = this.scoped(&fence.turn, this.agent.before_turn(&turn));
-            let plan = this.within(limits::BEFORE_TURN_MS, hook).await.unwrap_or_else(|| {
-                Err(Error::application(format!("before_turn took more than {} ms (limits::BEFORE_TURN_MS)", limits::BEFORE_TURN_MS)))
-            });
-            let prepared = plan.and_then(|plan| this.plan(&fence, &turn, plan)).map(Box::new).map_err(|error| {
+            let prepared = match this.planned(&fence, &turn).await {
+                Ok(plan) => this.plan(&fence, &turn, plan).map(Box::new),
+                Err(error) => Err(error),
+            };
+            let prepared = prepared.map_err(|error| {
                 let error = ModelError::new(ModelErrorClass::InvalidRequest, error.to_string());
-                let shown = this.agent.on_chat_error(&error, &turn);
-                Box::new(Failure { error, shown })
+                Box::new(this.failure(error, &turn, Stage::Turn))
             });
             this.post(Input::Job(fence, JobEvent::Prepared(prepared)));
         }));
+    }
+
+    /// How the agent wants the turn to run, if it may run at all.
+    async fn planned(self: &Rc<Self>, fence: &Fence, turn: &Turn) -> Result<TurnPlan> {
+        let hook = self.scoped(&fence.turn, self.agent.before_turn(turn));
+        let plan = self.within(limits::BEFORE_TURN_MS, hook).await.unwrap_or_else(|| {
+            Err(Error::application(format!("before_turn took more than {} ms (limits::BEFORE_TURN_MS)", limits::BEFORE_TURN_MS)))
+        })?;
+        match self.deadline("authorize_turn", self.scoped(&fence.turn, self.agent.authorize_turn(turn))).await? {
+            Decision::Allow => Ok(plan),
+            Decision::Deny(reason) => Err(Error::refused(reason)),
+        }
+    }
+
+    /// Runs a hook whose answer is needed. None in time is an error.
+    async fn deadline<T>(&self, name: &'static str, hook: impl Future<Output = T>) -> Result<T> {
+        let ms = self.agent.config().hook_deadline_ms;
+        let late = || Error::application(format!("{name} took more than {ms} ms (Config::hook_deadline_ms)"));
+        self.within(ms, hook).await.ok_or_else(late)
+    }
+
+    /// An error with what clients are told about it, and what the application takes it for.
+    fn failure(&self, mut error: ModelError, turn: &Turn, stage: Stage) -> Failure {
+        let mut context = ChatErrorContext {
+            request_id: turn.request_id.clone(),
+            stage,
+            messages_persisted: true,
+            continuation: turn.continuation,
+            classification: error.judgement(),
+        };
+        if stage == Stage::Stream {
+            error.judged = self.agent.classify_chat_error(&error, &context);
+            context.classification = error.judgement();
+        }
+        let shown = self.agent.on_chat_error(&error, &context);
+        Failure { error, shown }
+    }
+
+    /// A request that is not run: one closing frame for its sender (decision 14).
+    pub(super) fn refuse(&self, conn: ConnId, id: RequestId, reason: String) {
+        let error = ModelError::new(ModelErrorClass::InvalidRequest, reason);
+        let context = ChatErrorContext {
+            request_id: id.to_string(),
+            stage: Stage::Parse,
+            messages_persisted: false,
+            continuation: false,
+            classification: error.judgement(),
+        };
+        let body = self.agent.on_chat_error(&error, &context);
+        let terminal = Terminal { id, ending: Ending::Error, body, message_ids: None, continuation: false };
+        self.platform.send(&[conn], &wire::terminal(&terminal));
     }
 
     fn plan(&self, fence: &Fence, turn: &Turn, plan: TurnPlan) -> Result<Prepared> {
@@ -152,6 +208,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             top_p: plan.top_p,
             reasoning: plan.reasoning.unwrap_or_default(),
             metadata: plan.message_metadata,
+            stop_after: plan.stop_after,
         })
     }
 
@@ -187,20 +244,96 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     }
 
     /// One model call.
-    pub(super) fn call_model(self: &Rc<Self>, fence: Fence, request: ModelRequest) {
+    pub(super) fn call_model(self: &Rc<Self>, fence: Fence, step: u32, request: ModelRequest) {
         let Some((cancel, turn)) = self.active(&fence) else { return };
         let this = self.clone();
         self.start(Box::pin(async move {
-            let ended = match profile::route(&request.model) {
-                Ok(Route::Demo) => this.play(&fence, &request, &cancel).await,
-                Ok(route) => this.pump(&fence, &request, &route, &cancel).await,
-                Err(error) => Err(error),
+            let failed = |error, stage| Box::new(this.failure(error, &turn, stage));
+            let ended = match this.planned_step(&fence, &turn, step, request).await {
+                Err(error) => {
+                    let error = ModelError::new(ModelErrorClass::InvalidRequest, error.message());
+                    Err(failed(error, Stage::Turn))
+                }
+                Ok(request) => {
+                    let ended = match profile::route(&request.model) {
+                        Ok(Route::Demo) => this.play(&fence, &request, &cancel).await,
+                        Ok(route) => this.pump(&fence, &request, &route, &cancel).await,
+                        Err(error) => Err(error),
+                    };
+                    ended.map_err(|error| failed(error, Stage::Stream))
+                }
             };
-            let ended = ended.map_err(|error| {
-                let shown = this.agent.on_chat_error(&error, &turn);
-                Box::new(Failure { error, shown })
-            });
             this.post(Input::Job(fence, JobEvent::ModelEnded(ended)));
+        }));
+    }
+
+    /// The request of a step, as `before_step` wants it.
+    async fn planned_step(
+        self: &Rc<Self>,
+        fence: &Fence,
+        turn: &Rc<Turn>,
+        step: u32,
+        mut request: ModelRequest,
+    ) -> Result<ModelRequest> {
+        let (known, previous) = {
+            let active = self.active.borrow();
+            let Some(active) = active.as_ref().filter(|a| a.fence == *fence) else { return Ok(request) };
+            (active.plan.clone().filter(|(of, _)| *of == step).map(|(_, plan)| plan), active.steps.clone())
+        };
+        let plan = match known {
+            Some(plan) => plan,
+            None => {
+                let about =
+                    Step { turn: turn.clone(), step, model: request.model.clone(), messages: request.messages.clone(), previous };
+                let plan = self.deadline("before_step", self.scoped(&fence.turn, self.agent.before_step(&about))).await??;
+                if let Some(active) = self.active.borrow_mut().as_mut().filter(|a| a.fence == *fence) {
+                    active.plan = Some((step, plan.clone()));
+                }
+                if let Some(names) = &plan.active_tools {
+                    self.post(Input::Job(fence.clone(), JobEvent::Offered(names.clone())));
+                }
+                plan
+            }
+        };
+        if let Some(model) = plan.model {
+            request.model = model;
+        }
+        if let Some(instructions) = plan.instructions {
+            request.system = instructions;
+        }
+        if let Some(messages) = plan.messages {
+            request.messages = messages.into_iter().map(Rc::new).collect();
+        }
+        if let Some(names) = plan.active_tools {
+            request.tools = request.tools.iter().filter(|tool| names.contains(&tool.name)).cloned().collect();
+        }
+        if let Some(choice) = plan.tool_choice {
+            request.tool_choice = choice;
+        }
+        Ok(request)
+    }
+
+    pub(super) fn step_finished(self: &Rc<Self>, fence: &Fence, result: StepResult) {
+        let result = Rc::new(result);
+        let turn = {
+            let mut active = self.active.borrow_mut();
+            let Some(active) = active.as_mut().filter(|a| a.fence == *fence) else { return };
+            active.steps.push(result.clone());
+            active.turn.clone()
+        };
+        let this = self.clone();
+        self.start(Box::pin(async move {
+            this.bounded("on_step_finish", None, this.agent.on_step_finish(&turn, &result)).await;
+        }));
+    }
+
+    /// Asks for another input of a call. None in time leaves it as it is.
+    pub(super) fn repair_call(self: &Rc<Self>, fence: Fence, call: ToolCall, error: String) {
+        let this = self.clone();
+        self.start(Box::pin(async move {
+            let hook = this.scoped(&fence.turn, this.agent.repair_tool_call(&call, &error));
+            let repaired = this.deadline("repair_tool_call", hook).await.ok().flatten();
+            this.post(Input::Job(fence, JobEvent::CallRepaired(call.call_id, repaired)));
         }));
     }
 
@@ -346,16 +479,44 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         }));
     }
 
+    /// Hook, tool, hook.
     async fn execute(self: &Rc<Self>, fence: &Fence, tool: Option<Tool>, run: ToolRun, scope: TurnScope) -> ToolOutcome {
-        let unknown = || ToolOutcome::Error(format!("there is no tool `{}`", run.name));
-        let Some(tool) = tool else { return unknown() };
+        let Some(tool) = tool else { return ToolOutcome::Error(format!("there is no tool `{}`", run.name)) };
+        let call = ToolCall {
+            request_id: run.request_id.clone(),
+            call_id: run.call.clone(),
+            tool_name: run.name.clone(),
+            input: run.input.clone(),
+            step: run.step,
+        };
+        let began = self.platform.now();
+        let outcome = self.decided(fence, &tool, run, scope, &call).await;
+        let elapsed = self.platform.now().since(began);
+        self.bounded("after_tool_call", None, self.scoped(&fence.turn, self.agent.after_tool_call(&call, &outcome, elapsed))).await;
+        outcome
+    }
+
+    async fn decided(self: &Rc<Self>, fence: &Fence, tool: &Tool, mut run: ToolRun, scope: TurnScope, call: &ToolCall) -> ToolOutcome {
         if run.approved
-            && let Approval::Deny(reason) = self.approval(fence, Some(&tool), &run, scope.clone()).await
+            && let Approval::Deny(reason) = self.approval(fence, Some(tool), &run, scope.clone()).await
         {
             // The rules may have become stricter since a person allowed it.
             return ToolOutcome::Error(format!("the tool `{}` may not run any more: {reason}", run.name));
         }
-        let Some(work) = tool.start(run.input, scope) else { return unknown() };
+        let hook = self.scoped(&fence.turn, self.agent.before_tool_call(call));
+        match self.deadline("before_tool_call", hook).await.and_then(|decision| decision) {
+            Ok(ToolDecision::Allow { input: None }) => {}
+            Ok(ToolDecision::Allow { input: Some(other) }) => run.input = other,
+            Ok(ToolDecision::Block { reason }) => {
+                let reason = reason.unwrap_or_else(|| format!("tool {} was blocked by a policy hook", run.name));
+                return ToolOutcome::Output(reason.into());
+            }
+            Ok(ToolDecision::Substitute { output }) => return ToolOutcome::Output(output),
+            Err(error) => return ToolOutcome::Error(error.message().to_owned()),
+        }
+        let Some(work) = tool.start(run.input, scope) else {
+            return ToolOutcome::Error(format!("the tool `{}` runs in the page", run.name));
+        };
         match self.within(run.timeout_ms, self.scoped(&fence.turn, work)).await {
             Some(Ok(output)) => ToolOutcome::Output(output),
             Some(Err(ToolError::ToModel(text))) => ToolOutcome::Error(text),
@@ -365,12 +526,11 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     }
 
     /// Asks whether a client may decide about a call. A hook that takes too long allows nothing.
-    pub(super) fn authorize_approval(self: &Rc<Self>, who: Principal, call: CallInfo, frame: ToolApproval) {
+    pub(super) fn authorize_approval(self: &Rc<Self>, who: Principal, call: ToolCall, frame: ToolApproval) {
         let this = self.clone();
         self.start(Box::pin(async move {
-            let ms = this.agent.config().hook_deadline_ms;
-            let may = this.within(ms, this.agent.authorize_approval(&who, &call)).await;
-            let may = may.unwrap_or_else(|| Decision::Deny(format!("authorize_approval took more than {ms} ms")));
+            let may = this.deadline("authorize_approval", this.agent.authorize_approval(&who, &call)).await;
+            let may = may.unwrap_or_else(|late| Decision::Deny(late.message().to_owned()));
             this.post(Input::Command(Command::Decide(who.conn, frame, may), None));
         }));
     }

@@ -22,13 +22,13 @@ use crate::{
         Agent, Message,
         handle::{AgentHandle, Mailbox},
         tool::Tools,
-        turn::Turn,
+        turn::{StepPlan, Turn},
     },
     engine::{
         Engine, Identity,
         events::Event,
         input::{Answer, Command, ConnMeta, Input, ReplyTo},
-        outcome::{AlarmPlan, Cx, Effect, Outcome},
+        outcome::{AlarmPlan, Cx, Effect, Outcome, StepResult},
     },
     error::{Error, Result},
     ids::{Boot, ConnId, Fence, LegId, TurnId},
@@ -56,6 +56,10 @@ struct ActiveTurn {
     turn: Rc<Turn>,
     tools: Tools,
     cancel: Cancel,
+    /// The steps that ended.
+    steps: Vec<Rc<StepResult>>,
+    /// What `before_step` said of a step: a second call for the same step is not asked about again.
+    plan: Option<(u32, StepPlan)>,
 }
 
 /// One object: an agent, a platform, and the engine between them.
@@ -211,7 +215,10 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             Effect::Send(to, frame) => self.platform.send(&to, &frame),
             Effect::Close(conn, code, reason) => self.platform.close(&conn, code, &reason),
             Effect::Prepare(fence, turn) => self.prepare(fence, *turn),
-            Effect::CallModel(fence, request) => self.call_model(fence, *request),
+            Effect::CallModel(fence, step, request) => self.call_model(fence, step, *request),
+            Effect::RepairCall(fence, call, error) => self.repair_call(fence, *call, error),
+            Effect::StepFinished(fence, result) => self.step_finished(&fence, *result),
+            Effect::Refuse(conn, id, reason) => self.refuse(conn, id, reason),
             Effect::CheckApproval(fence, run) => self.check_approval(fence, *run),
             Effect::RunTool(fence, run) => self.run_tool(fence, *run),
             Effect::Cancel(fence) => self.cancel(&fence),
@@ -394,6 +401,11 @@ impl<A: Agent, P: Platform> Mailbox for Runtime<A, P> {
         self.replies.borrow_mut().push((to, sender));
         self.post(Input::Command(command, Some(to)));
         receiver
+    }
+
+    fn mint(&self) -> String {
+        let mut rng = self.rng.borrow_mut();
+        rng.get_or_insert_with(|| Rng::new(self.platform.entropy())).text(16)
     }
 
     fn now(&self) -> Millis {

@@ -187,15 +187,7 @@ pub fn answer(db: &dyn Sql, message: &MessageId, call: &CallId, s: &Settlement<'
         "UPDATE wk_call SET state = 'settled', outcome = ?3, settled_by = ?4, settled_at = ?5, result_hash = ?6, deadline_at = NULL, \
          approved = CASE WHEN ?3 = 'denied' THEN 0 ELSE approved END, approval_reason = coalesce(?7, approval_reason) \
          WHERE message_id = ?1 AND call_id = ?2",
-        &[
-            message.as_str().into(),
-            call.as_str().into(),
-            s.outcome.into(),
-            s.by.into(),
-            now.0.into(),
-            s.hash.into(),
-            s.reason.into(),
-        ],
+        &[message.as_str().into(), call.as_str().into(), s.outcome.into(), s.by.into(), now.0.into(), s.hash.into(), s.reason.into()],
     )
 }
 
@@ -257,20 +249,12 @@ fn read(row: &dyn Row) -> Result<Call> {
 
 /// The newest call of this id.
 pub fn find(db: &dyn Sql, call: &str) -> Result<Option<Call>> {
-    db.one(
-        select!("WHERE call_id = ?1 ORDER BY created_at DESC LIMIT 1"),
-        &[call.into()],
-        read,
-    )
+    db.one(select!("WHERE call_id = ?1 ORDER BY created_at DESC LIMIT 1"), &[call.into()], read)
 }
 
 /// The calls of a message that have no outcome yet, in the order they were made.
 pub fn open(db: &dyn Sql, message: &str) -> Result<Vec<Call>> {
-    db.all(
-        select!("WHERE message_id = ?1 AND state <> 'settled' ORDER BY created_at, step, ordinal"),
-        &[message.into()],
-        read,
-    )
+    db.all(select!("WHERE message_id = ?1 AND state <> 'settled' ORDER BY created_at, step, ordinal"), &[message.into()], read)
 }
 
 /// The calls that were waited for long enough.

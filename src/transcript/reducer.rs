@@ -160,6 +160,13 @@ impl Accumulator {
         self.message.parts.iter().rfind(|part| call_id(part) == Some(call))
     }
 
+    /// The parts of the last step.
+    pub fn last_step(&self) -> Vec<Part> {
+        let message = self.message();
+        let start = message.parts.iter().rposition(|part| part_type(part) == "step-start").map_or(0, |at| at + 1);
+        message.parts.into_iter().skip(start).collect()
+    }
+
     /// The calls that still wait for their end, in order.
     pub fn open_calls(&self) -> impl Iterator<Item = &Part> {
         self.message.parts.iter().filter(|part| call_id(part).is_some() && !is_settled(part))
@@ -303,14 +310,14 @@ impl Accumulator {
     pub fn decide(&mut self, call: &CallId, approved: bool, reason: Option<&str>) -> bool {
         let part = if approved {
             let open = |part: &&mut Part| matches!(state(part), Some("input-available" | "approval-requested"));
-            self.call_mut(call).filter(open).map(|part| {
-                part.insert("state".into(), "approval-responded".into());
-                part
-            })
+            self.call_mut(call).filter(open)
         } else {
             self.settle(call, "output-denied")
         };
         let Some(part) = part else { return false };
+        if approved {
+            part.insert("state".into(), "approval-responded".into());
+        }
         let id = part.get("approval").and_then(|approval| approval.get("id")).cloned().unwrap_or_else(|| call.as_str().into());
         let mut approval = Map::from_iter([("id".to_owned(), id), ("approved".to_owned(), approved.into())]);
         if let Some(reason) = reason {

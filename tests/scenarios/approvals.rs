@@ -195,7 +195,10 @@ fn all_open_questions_of_a_step_are_one_batch() {
             tabs[0].send("Go.");
             world.run();
             let open = tabs[0].open_calls();
-            assert_eq!(world.said()[1], "assistant: [pay approval-requested] [look input-available] [pay approval-requested] [work output-available]");
+            assert_eq!(
+                world.said()[1],
+                "assistant: [pay approval-requested] [look input-available] [pay approval-requested] [work output-available]"
+            );
             for (n, which) in order.into_iter().enumerate() {
                 assert_eq!(world.provider_requests().len(), 1);
                 let tab = &tabs[n % 2];
@@ -226,9 +229,7 @@ fn the_first_decision_counts() {
         let (world, tab, id, ran) = asked([text("So be it.")]);
         let other = world.socket("S2");
         other.take_frames();
-        let decide = |approved: bool| {
-            json!({ "type": "cf_agent_tool_approval", "toolCallId": id, "approved": approved, "autoContinue": true, "ack": true })
-        };
+        let decide = |approved: bool| json!({ "type": "cf_agent_tool_approval", "toolCallId": id, "approved": approved, "autoContinue": true, "ack": true });
         other.frame(decide(first));
         other.frame(decide(second));
         world.run();
@@ -291,7 +292,7 @@ fn a_question_survives_the_object() {
             world.reconnect(&tab);
             world.run();
         }
-        assert_eq!(tab.open_calls(), [id.clone()]);
+        assert_eq!(tab.open_calls(), std::slice::from_ref(&id));
         tab.approve(&id, true);
         world.run();
         assert_eq!(ran.borrow().len(), 1);
@@ -419,7 +420,7 @@ fn who_may_decide_is_up_to_the_application() {
         }
         assert_eq!(clerk.status(), Status::Ready, "it is told in the end");
         assert_eq!((ran.borrow().len(), world.provider_requests().len()), (0, 1));
-        assert_eq!(clerk.open_calls(), [id.clone()], "its screen is put right");
+        assert_eq!(clerk.open_calls(), std::slice::from_ref(&id), "its screen is put right");
         assert_parked(&world);
         boss.approve(&id, true);
         world.run();
@@ -433,11 +434,9 @@ fn who_may_decide_is_up_to_the_application() {
 #[test]
 fn a_page_cannot_answer_for_a_gated_call() {
     let (world, tab, id, ran) = asked([text("Paid.")]);
-    for frame in [
-        json!({ "output": "forged" }),
-        json!({ "state": "output-error", "errorText": "forged" }),
-    ] {
-        let mut result = json!({ "type": "cf_agent_tool_result", "toolCallId": id, "toolName": "pay", "autoContinue": true, "ack": true });
+    for frame in [json!({ "output": "forged" }), json!({ "state": "output-error", "errorText": "forged" })] {
+        let mut result =
+            json!({ "type": "cf_agent_tool_result", "toolCallId": id, "toolName": "pay", "autoContinue": true, "ack": true });
         frame.as_object().unwrap().iter().for_each(|(key, value)| result[key] = value.clone());
         tab.frame(result);
     }
@@ -491,9 +490,13 @@ fn a_decision_about_a_call_without_a_gate_changes_nothing() {
     world.run();
     let id = tab.open_calls()[0].clone();
     for approved in [true, false] {
-        tab.frame(json!({ "type": "cf_agent_tool_approval", "toolCallId": id, "approved": approved, "autoContinue": true, "ack": true }));
+        tab.frame(
+            json!({ "type": "cf_agent_tool_approval", "toolCallId": id, "approved": approved, "autoContinue": true, "ack": true }),
+        );
     }
-    tab.frame(json!({ "type": "cf_agent_tool_approval", "toolCallId": "nobodys", "approved": true, "autoContinue": true, "ack": true }));
+    tab.frame(
+        json!({ "type": "cf_agent_tool_approval", "toolCallId": "nobodys", "approved": true, "autoContinue": true, "ack": true }),
+    );
     world.run();
     let statuses: Vec<Value> = tab.of_type("cf_agent_tool_result_ack").iter().map(|f| f["status"].clone()).collect();
     assert_eq!(statuses, ["not_awaiting_approval", "not_awaiting_approval", "unknown"]);
@@ -505,7 +508,8 @@ fn a_decision_about_a_call_without_a_gate_changes_nothing() {
 #[test]
 fn a_question_nobody_answers_in_time_is_denied() {
     let (agent, ran) = payer();
-    let world = World::new(agent.config(|c| c.approval_wait_ms = Some(60_000))).model(script![call("pay", json!({})), text("Then not.")]);
+    let world =
+        World::new(agent.config(|c| c.approval_wait_ms = Some(60_000))).model(script![call("pay", json!({})), text("Then not.")]);
     let tab = world.connect("S1");
     tab.send("Pay.");
     world.run_until(|w| rows(w, "wk_turn WHERE state = 'parked'") == 1);
@@ -546,7 +550,9 @@ fn a_decision_in_mid_stream_is_kept_and_carried_out_afterwards() {
         tab.send("Go.");
         world.run();
         let id = other.open_calls()[0].clone();
-        other.frame(json!({ "type": "cf_agent_tool_approval", "toolCallId": id, "approved": approved, "reason": "why", "autoContinue": true }));
+        other.frame(
+            json!({ "type": "cf_agent_tool_approval", "toolCallId": id, "approved": approved, "reason": "why", "autoContinue": true }),
+        );
         world.run();
         assert_eq!((ran.borrow().len(), world.provider_requests().len()), (0, 1));
         gates.open("slow");
@@ -561,7 +567,7 @@ fn a_decision_in_mid_stream_is_kept_and_carried_out_afterwards() {
     }
 }
 
-// T109 of legs: a tool that fails after it was allowed
+// T46 after an approval: a tool that fails
 #[test]
 fn an_allowed_call_may_fail_like_any_other() {
     let (agent, ran) = payer();
@@ -575,4 +581,27 @@ fn an_allowed_call_may_fail_like_any_other() {
     assert_eq!(world.said()[1], "assistant: [pay output-error] No such account.");
     assert_eq!(tab.said(), world.said());
     assert_idle(&world);
+}
+
+// wire X29: the tab attached when nothing of the message was allowed yet, so its stream begins with an empty message
+#[test]
+fn a_tab_that_attached_before_the_approval_gets_its_outcome_as_an_update() {
+    for approves in ["S1", "S2"] {
+        let (agent, ran) = payer();
+        let world = World::new(agent).model(script![calls([("look", json!({})), ("pay", json!({ "n": 1 }))]), text("Both.")]);
+        let tabs = [page(&world, "S1"), world.connect("S2")];
+        tabs[0].send("Go.");
+        world.run();
+        let open = tabs[0].open_calls();
+        tabs[0].tool_result(&open[0], json!("seen"));
+        world.run();
+        let approver = tabs.iter().find(|tab| tab.label() == approves).unwrap();
+        approver.approve(&open[1], true);
+        world.run();
+        assert_eq!(ran.borrow().len(), 1);
+        assert_eq!(world.said()[1], "assistant: [look output-available] [pay output-available] Both.");
+        same_screens(&world, &[&tabs[0], &tabs[1]]);
+        assert_idle(&world);
+        world.check();
+    }
 }

@@ -34,7 +34,7 @@ pub struct Custom {
     on_response: Option<Hook<(AgentHandle, ChatResponse), ()>>,
     on_message: Option<Hook<(AgentHandle, ConnId, Message), ()>>,
     on_request: Option<Hook<(AgentHandle, HttpRequest), Option<HttpResponse>>>,
-    authorize: Option<Hook<(Principal, CallInfo), Decision>>,
+    authorize: Option<Hook<(Principal, ToolCall), Decision>>,
     wait: Option<ClientToolWait>,
     validate: Option<Check<Value, ()>>,
     tags: Option<Check<ConnRequest, Vec<String>>>,
@@ -127,10 +127,7 @@ impl Custom {
         self
     }
 
-    pub fn authorize<Fut: Future<Output = Decision> + 'static>(
-        mut self,
-        hook: impl Fn(Principal, CallInfo) -> Fut + 'static,
-    ) -> Self {
+    pub fn authorize<Fut: Future<Output = Decision> + 'static>(mut self, hook: impl Fn(Principal, ToolCall) -> Fut + 'static) -> Self {
         self.authorize = Some(Rc::new(move |(who, call)| hook(who, call).boxed_local()));
         self
     }
@@ -179,7 +176,7 @@ impl Agent for Custom {
         self.wait
     }
 
-    async fn authorize_approval(&self, who: &Principal, call: &CallInfo) -> Decision {
+    async fn authorize_approval(&self, who: &Principal, call: &ToolCall) -> Decision {
         match &self.authorize {
             Some(hook) => hook((who.clone(), call.clone())).await,
             None => Decision::Allow,
@@ -227,9 +224,9 @@ impl Agent for Custom {
         }
     }
 
-    fn on_chat_error(&self, error: &ModelError, _: &Turn) -> String {
+    fn on_chat_error(&self, error: &ModelError, context: &ChatErrorContext) -> String {
         self.seen.add(format!("error {:?}", error.class));
-        wakeful::model::classify::public_message(error)
+        if context.stage == Stage::Parse { error.message.clone() } else { wakeful::model::classify::public_message(error) }
     }
 
     fn on_event(&self, _: &Event) {}

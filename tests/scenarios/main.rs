@@ -11,6 +11,7 @@ mod cost;
 mod custom;
 mod death;
 mod hardening;
+mod hooks;
 mod page_tools;
 mod resume;
 mod smoke;

@@ -204,7 +204,8 @@ fn a_batch_is_continued_once_when_its_last_call_is_answered() {
             }
             world.run();
             assert_eq!(world.provider_requests().len(), 2, "{order:?} {apart} ms apart");
-            let outputs: Vec<Value> = parts(&world, 1).iter().filter(|p| p["output"].is_number()).map(|p| p["output"].clone()).collect();
+            let outputs: Vec<Value> =
+                parts(&world, 1).iter().filter(|p| p["output"].is_number()).map(|p| p["output"].clone()).collect();
             assert_eq!(outputs, [0, 1, 2], "in the order of the calls");
             same_screens(&world, &[&tabs[0], &tabs[1], &tabs[2]]);
             assert_eq!(world.events_named("continuation:fired").len(), 1);
@@ -354,9 +355,7 @@ fn a_parked_turn_survives_its_object() {
         tab.send("Look.");
         world.run();
         let open = tab.open_calls();
-        let result = |call: &str, more: bool| {
-            json!({ "type": "cf_agent_tool_result", "toolCallId": call, "toolName": "look", "output": 1, "autoContinue": more })
-        };
+        let result = |call: &str, more: bool| json!({ "type": "cf_agent_tool_result", "toolCallId": call, "toolName": "look", "output": 1, "autoContinue": more });
         if held {
             tab.frame(result(&open[0], true));
             world.run();
@@ -408,7 +407,8 @@ fn a_complete_batch_is_continued_after_a_death_without_anybody_asking() {
 // T61, field T-07: which tools later turns know
 #[test]
 fn the_tools_of_a_page_are_kept_until_it_says_otherwise() {
-    let world = World::new(Custom::new()).model(script![text("1"), text("2"), call("look", json!({})), text("4"), text("5"), text("6")]);
+    let world =
+        World::new(Custom::new()).model(script![text("1"), text("2"), call("look", json!({})), text("4"), text("5"), text("6")]);
     let tab = page(&world, "S1");
     let ask = |body: Value| {
         tab.set_body(body);
@@ -422,11 +422,12 @@ fn the_tools_of_a_page_are_kept_until_it_says_otherwise() {
         "autoContinue": true, "clientTools": [{ "name": "newer" }] }));
     world.run();
     world.restart(Sockets::Kept);
-    world.block_on({
-        let handle = world.handle();
-        async move { handle.save_messages(vec![UiMessage::user("p1", "From the server.")]).await }
-    })
-    .unwrap();
+    world
+        .block_on({
+            let handle = world.handle();
+            async move { handle.save_messages(vec![UiMessage::user("p1", "From the server.")]).await }
+        })
+        .unwrap();
     ask(json!({ "clientTools": [] }));
     let offered: Vec<Vec<String>> =
         world.provider_requests().iter().map(|r| r.tools().iter().map(|t| (*t).to_owned()).collect()).collect();
@@ -461,7 +462,9 @@ fn a_page_may_replace_a_server_tool_unless_it_is_protected_or_gated() {
 fn unusable_tools_of_a_page_are_left_out() {
     let world = World::new(Custom::new()).model(script![text("Hi."), text("Hi."), text("Hi.")]);
     let tab = world.connect("S1");
-    tab.set_body(json!({ "clientTools": [{ "name": "a b" }, { "name": "x".repeat(65) }, { "name": "é" }, { "name": "" }, { "name": "fine" }] }));
+    tab.set_body(
+        json!({ "clientTools": [{ "name": "a b" }, { "name": "x".repeat(65) }, { "name": "é" }, { "name": "" }, { "name": "fine" }] }),
+    );
     tab.send("Hello.");
     world.run();
     assert_eq!(world.provider_requests()[0].tools(), ["fine"]);
@@ -550,7 +553,9 @@ fn a_queued_continuation_gives_way_to_a_newer_message() {
 #[test]
 fn an_output_that_is_too_large_or_deep_becomes_an_error_and_the_turn_goes_on() {
     let deep = (0..100).fold(json!(1), |inner, _| json!([inner]));
-    for (output, reason) in [(json!("x".repeat(300 * 1024)), "tool output too large: 307202 bytes, limit 262144"), (deep, "nested deeper")] {
+    for (output, reason) in
+        [(json!("x".repeat(300 * 1024)), "tool output too large: 307202 bytes, limit 262144"), (deep, "nested deeper")]
+    {
         let (world, tab, id) = parked([text("Too much.")]);
         tab.frame(json!({ "type": "cf_agent_tool_result", "toolCallId": id, "toolName": "look", "output": output, "autoContinue": true, "ack": true }));
         world.run();
@@ -802,7 +807,8 @@ fn results_during_a_continuation_belong_to_the_next_batch() {
     tab.tool_result(&tab.open_calls()[0], json!(1));
     world.run();
     let open = texts(&world, "SELECT call_id FROM wk_call WHERE state = 'waiting'");
-    other.frame(json!({ "type": "cf_agent_tool_result", "toolCallId": open[0], "toolName": "ask", "output": 2, "autoContinue": true }));
+    other
+        .frame(json!({ "type": "cf_agent_tool_result", "toolCallId": open[0], "toolName": "ask", "output": 2, "autoContinue": true }));
     world.run();
     assert_eq!(world.provider_requests().len(), 2);
     gates.open("work");

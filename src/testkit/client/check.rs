@@ -90,11 +90,9 @@ impl Check {
                 self.asked.insert(id);
             }
             "cf_agent_stream_resume_ack" => {
-                // A complete replay follows, whatever came before; none if the terminal crossed the ACK and another stream runs.
+                // A complete replay follows, whatever comes before it; none if the terminal crossed the ACK and another stream runs.
                 let request = self.requests.entry(id).or_default();
-                if !request.ended {
-                    *request = Request { continuation: request.continuation, acks: request.acks, ..Request::default() };
-                }
+                request.withheld = false;
                 request.acks += 1;
             }
             "cf_agent_stream_resume_request" => {
@@ -192,12 +190,19 @@ impl Check {
                 _ => self.fail("60", format!("the body of a frame of {id} is no chunk: {body:.200}")),
             }
         }
+        if let Some(seq) = frame["seq"].as_u64().filter(|_| body.is_empty()) {
+            // A chunk that is not for this socket leaves its number.
+            if request.next_seq.is_some_and(|next| next != seq) {
+                self.fail("60", format!("blank {seq} of {id} where {:?} was due", request.next_seq));
+            }
+            request.next_seq = Some(seq + 1);
+        }
         if error {
             request.failed = true;
         }
         if done {
             let outcome = frame["outcome"].as_str().unwrap_or_default();
-            // A stream that died and will be recovered closes before its partial is folded (wire §4.13).
+            // T20. A stream that died and will be recovered closes before its partial is folded (wire §4.13).
             if request.unsaved && !replay && !self.cleared && outcome != "recovering" {
                 self.fail("167", format!("the terminal of {id} comes before its transcript"));
             }
@@ -219,6 +224,10 @@ impl Check {
             _ => self.streaming = Some(id.to_owned()),
         }
         request.open = true;
+        if replay && frame["seq"] == 0 && request.acks > 0 {
+            // Each ACK has a replay of its own; two may be on their way.
+            *request = Request { continuation: request.continuation, acks: request.acks, open: true, ..Request::default() };
+        }
         if let Some(seq) = frame["seq"].as_u64() {
             // The first number seen is where this socket joined; from there on without gaps.
             if request.next_seq.is_some_and(|next| next != seq) {
