@@ -60,7 +60,8 @@ export const tools = {
     const [tab] = [await s.tab(), await s.tab()];
     tab.now.sendMessage({ text: `inputs ${s.key}` });
     s.gate().open(2);
-    await s.until(() => s.frames.some((frame) => frame.body?.includes("tool-input-delta")), "tool input");
+    // On screen, because the next message carries what the tab knows, and the original believes it.
+    await tab.until((now) => now.messages.at(-1)?.parts.some((part) => part.state === "input-streaming"));
     tab.now.stop();
     await s.ends(1);
     await s.turn(tab, "echo two");
