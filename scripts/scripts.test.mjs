@@ -44,6 +44,9 @@ test("a stage brings what it needs, in order, and an unknown one is an error", (
     choose(["e2e"]).map(({ name }) => name),
     ["web", "worker", "examples", "e2e-worker", "e2e"],
   );
+  const byName = [{ name: "always" }, { name: "asked", byName: true, needs: ["always"] }];
+  const names = (wanted) => choose(wanted, byName).map(({ name }) => name);
+  assert.deepEqual([names(), names(["asked"])], [["always"], ["always", "asked"]]);
   assert.throws(() => choose(["nativ"]), /no stage 'nativ'; there are: fmt/);
 });
 

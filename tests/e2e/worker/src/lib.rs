@@ -5,3 +5,4 @@
 mod probe;
 #[cfg(target_arch = "wasm32")]
 mod routes;
+mod twin;

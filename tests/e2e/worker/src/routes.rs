@@ -1,7 +1,7 @@
 //! The classes and the routes.
 
 use wakeful::{
-    Config,
+    Config, MessageConcurrency,
     durable::{
         Cors, Gate, RouteOptions, Target, route, route_to,
         worker::{Context, Env, Request, Response, Result, event},
@@ -10,12 +10,21 @@ use wakeful::{
     runtime::router::query_param,
 };
 
-use crate::probe::Probe;
+use crate::{probe::Probe, twin::Twin};
 
 wakeful::durable_agent!(pub struct OpenState for Probe = |env| Probe::new(Config { client_state: true, ..Config::default() }, model(env)));
 wakeful::durable_agent!(pub struct ClosedState for Probe = |env| Probe::new(Config::default(), model(env)));
 wakeful::durable_agent!(
     pub struct Anonymous for Probe = |env| Probe::new(Config { client_state: true, send_identity: false, ..Config::default() }, model(env))
+);
+
+// What is compared with the original: one agent, a class for each way to treat messages that overlap.
+wakeful::durable_agent!(pub struct QueueChat for Twin = |env| Twin::new(MessageConcurrency::Queue, model(env)));
+wakeful::durable_agent!(pub struct LatestChat for Twin = |env| Twin::new(MessageConcurrency::Latest, model(env)));
+wakeful::durable_agent!(pub struct MergeChat for Twin = |env| Twin::new(MessageConcurrency::Merge, model(env)));
+wakeful::durable_agent!(pub struct DropChat for Twin = |env| Twin::new(MessageConcurrency::Drop, model(env)));
+wakeful::durable_agent!(
+    pub struct DebounceChat for Twin = |env| Twin::new(MessageConcurrency::Debounce { ms: 300 }, model(env))
 );
 
 fn model(env: &Env) -> ModelRef {
