@@ -18,7 +18,7 @@ const nodeTest = (...args) => ["node", "--test", "--test-reporter=spec", ...args
 
 /**
  * What a stage runs: commands in a row; what it needs to have passed; `counted` if it has tests, so that running none is a
- * failure; and how many minutes it may take before it counts as hung.
+ * failure; `byName` if it runs only where it is asked for; and how many minutes it may take before it counts as hung.
  */
 const STAGES = [
   { name: "fmt", title: "formatting", limit: 2, commands: () => [["cargo", "fmt", "--all", "--check"]] },
@@ -96,7 +96,7 @@ const STAGES = [
     name: "examples",
     title: "examples as workers",
     needs: ["worker"],
-    limit: 10,
+    limit: 20,
     commands: () =>
       examples.map((name) => ({ cwd: join(root, "examples", name), command: ["node", "../../scripts/build.mjs"] })),
   },
@@ -111,11 +111,20 @@ const STAGES = [
     name: "e2e",
     title: "real clients on the real runtime",
     counted: true,
-    needs: ["web", "worker", "e2e-worker"],
+    needs: ["web", "worker", "examples", "e2e-worker"],
     limit: 25,
     env: () => (chrome() ? { CHROME_BIN: chrome() } : {}),
     commands: (extra) => (endToEnd().length ? [nodeTest("--test-concurrency=1", ...extra, ...endToEnd())] : []),
-    notes: () => (chrome() ? [] : ["skipped: tests of the page, no browser (set CHROME_BIN, or install chromium)"]),
+    notes: () => (chrome() ? [] : ["skipped: tests of pages, no browser (set CHROME_BIN, or install chromium)"]),
+  },
+  {
+    name: "peer",
+    title: "the original and this worker, script by script",
+    counted: true,
+    byName: true,
+    needs: ["e2e-worker"],
+    limit: 30,
+    commands: (extra) => [nodeTest(...extra, "tests/e2e/peer/compare.test.mjs")],
   },
 ];
 
@@ -217,7 +226,7 @@ export function choose(names, stages = STAGES) {
     wanted.add(name);
     known.get(name).needs?.forEach(add);
   };
-  (names ?? [...known.keys()]).forEach(add);
+  (names ?? stages.filter((stage) => !stage.byName).map((stage) => stage.name)).forEach(add);
   return stages.filter((stage) => wanted.has(stage.name));
 }
 

@@ -129,7 +129,8 @@ function importedFunctions(bytes, section) {
 
 /**
  * The module with only functions named, and without the compiler's hashes in their names: those tell one copy of a generic
- * function from another, cannot be compressed, and are about two fifths of what names cost.
+ * function from another, cannot be compressed, and are about two fifths of what names cost. Of functions of the libraries below
+ * only the crate is named, which is another two fifths: who reads a stack trace looks for their own code and ours.
  */
 export function withPlainNames(bytes) {
   const section = namesSection(sections(bytes));
@@ -143,7 +144,13 @@ export function withPlainNames(bytes) {
   return Buffer.concat([without(bytes, section), Buffer.from([CUSTOM]), sized(content)]);
 }
 
-const plain = (name) => name.replace(/::h[0-9a-f]{16}$/, "").replace(/\[[0-9a-f]{13,16}\]/g, "");
+const LIBRARIES =
+  /^(core|alloc|std|dlmalloc|hashbrown|indexmap|memchr|itoa|zmij|ryu|fastrand|getrandom|js_sys|web_sys|worker\w*|serde\w*|schemars|futures\w*|console_error_panic_hook|http|bytes|url|idna|percent_encoding|chrono|matchit|strum|tokio\w*|pin_project\w*)$/;
+
+function plain(name) {
+  const crate = crateOf(name);
+  return LIBRARIES.test(crate) ? crate : name.replace(/::h[0-9a-f]{16}$/, "").replace(/\[[0-9a-f]{13,16}\]/g, "");
+}
 const sized = (bytes) => Buffer.concat([leb(bytes.length), bytes]);
 
 function leb(number) {

@@ -72,14 +72,15 @@ pub mod prelude {
             turn::{Step, StepPlan, ToolDecision, Turn, TurnPlan},
         },
         engine::{
-            config::ClientToolOverride,
-            input::{Decision, ToolOutcome},
+            config::{AcceptClientMessages, BuiltIns, ClientToolOverride},
+            input::{Decision, Place, ToolOutcome},
             outcome::{ChatErrorContext, ChatResponse, ClientToolSettled, Principal, Stage, StepResult, ToolCall},
+            submissions::{SubmissionInspection, SubmissionStatus, SubmitOptions},
         },
         model::{ErrorClass, ModelError, ModelRef},
         runtime::{
             ConnRequest,
-            platform::{HttpRequest, HttpResponse},
+            platform::{Cancel, HttpRequest, HttpResponse},
         },
         wire::message::UiMessage,
     };
@@ -92,4 +93,6 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../docs/testing.md")]
     struct Testing;
+    #[doc = include_str!("../docs/tools.md")]
+    struct Tools;
 }

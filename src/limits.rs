@@ -38,6 +38,16 @@ pub const APPENDED: i64 = 4_096;
 pub const HOOK_CHAIN: u32 = 16;
 /// Turns that may wait behind the running one. More is a flood, not a conversation: each would cost a model call.
 pub const QUEUED_TURNS: usize = 64;
+/// Submissions that may wait for their slot: a night's work at a minute each. Their ids are in memory, their messages on disk.
+pub const PENDING_SUBMISSIONS: usize = 1_000;
+/// Bytes of the metadata of a submission: a note for whoever looks at it later, not a document (`turns-and-tools.md` §3.6).
+pub const SUBMISSION_METADATA: usize = 16 * 1024;
+/// Bytes of the reason a submission is cancelled for; the rest is cut. As long as that of a denied call.
+pub const SUBMISSION_REASON: usize = 2 * 1024;
+/// Submissions in one list: at least, at most, and unless told otherwise (`turns-and-tools.md` §3.6).
+pub const LISTED_SUBMISSIONS: (u32, u32, u32) = (1, 100, 50);
+/// Submissions deleted at once: at least, at most, and unless told otherwise (`turns-and-tools.md` §3.6).
+pub const DELETED_SUBMISSIONS: (u32, u32, u32) = (1, 500, 100);
 /// Milliseconds a `debounce` waits for a newer message unless told otherwise (the peer's number).
 pub const DEBOUNCE_MS: u32 = 750;
 /// Bytes of the arguments of one tool call; beyond it the model is told, nothing runs.

@@ -93,6 +93,12 @@ struct Expression {
     expression: String,
 }
 
+#[derive(Deserialize, JsonSchema)]
+struct Note {
+    /// The note, in the words it is to be kept in
+    text: String,
+}
+
 #[derive(Serialize)]
 struct Now {
     /// As people write it, in UTC.
@@ -108,6 +114,10 @@ impl Agent for Assistant {
 
     fn instructions(&self, _: &Turn) -> Cow<'static, str> {
         self.instructions.clone().map_or(Cow::Borrowed(DEFAULT_INSTRUCTIONS), Cow::Owned)
+    }
+
+    fn config(&self) -> Config {
+        Config { callables: BuiltIns { submissions: true }, ..Config::default() }
     }
 
     fn tools(&self, _: &Turn) -> Tools {
@@ -130,6 +140,18 @@ impl Agent for Assistant {
                     },
                 )
                 .pure(),
+            )
+            .with(
+                Tool::server(
+                    "save_note",
+                    "Keeps a note that everybody in this conversation sees, in place of the one before",
+                    |note: Note, scope: TurnScope| async move {
+                        let state = serde_json::json!({ "note": note.text });
+                        scope.set_state(state.clone()).await?;
+                        Ok::<_, ToolError>(state)
+                    },
+                )
+                .needs_approval(),
             )
     }
 }

@@ -275,6 +275,12 @@ fn live(seed: u64, tell: bool) -> Vec<String> {
         world.run();
     }
     let mut broken = outcomes(&world, &seen, false);
+    let held = world.db().count("wk_continuation") > 0;
+    for tab in tabs.iter().filter(|_| !held) {
+        if matches!(tab.status(), Status::Submitted | Status::Streaming) {
+            broken.push(format!("{} waits for something that never comes: {:?}", tab.label(), tab.status()));
+        }
+    }
     tabs[0].send("a question that is answered");
     world.run();
     // A tab that missed the end of a stream learns from an idle probe that there is none (wire §2.15).
@@ -318,7 +324,8 @@ fn outcomes(world: &World<Helper>, seen: &Seen, settled: bool) -> Vec<String> {
         if *times != 1 {
             broken.push(format!("the tool of {call} ran {times} times"));
         }
-        if row(call).is_some_and(|row| row["approval_id"].is_string() && row["approved"] != 1) {
+        let gated = |row: &&serde_json::Map<String, Value>| row["approval_id"].is_string() || row["name"] == "pay";
+        if row(call).filter(gated).is_some_and(|row| row["approved"] != 1) {
             broken.push(format!("{call} ran although nobody allowed it"));
         }
     }
@@ -351,6 +358,11 @@ fn outcomes(world: &World<Helper>, seen: &Seen, settled: bool) -> Vec<String> {
     let live = world.db().query("SELECT id, state FROM wk_turn WHERE ended_at IS NULL");
     if live.iter().any(|turn| settled || turn["state"] != "parked") {
         broken.push(format!("turns are left: {live:?}"));
+    }
+    let waits_for_nothing = "SELECT id FROM wk_turn t WHERE state = 'parked' AND NOT EXISTS \
+        (SELECT 1 FROM wk_call c WHERE c.message_id = t.assistant_msg AND c.state <> 'settled')";
+    if !world.db().query(waits_for_nothing).is_empty() {
+        broken.push("a parked turn waits for nothing".into());
     }
     if settled && world.db().count("wk_continuation") > 0 {
         broken.push("a continuation is still wished for".into());

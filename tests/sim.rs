@@ -315,6 +315,7 @@ fn at_rest(world: &World<Helper>) -> Vec<String> {
     }
     for (what, rows) in [
         ("turns that are not final", "SELECT request_id AS id FROM wk_turn WHERE ended_at IS NULL"),
+        ("submissions that are not final", "SELECT id FROM wk_submission WHERE completed_at IS NULL"),
         ("attempts", "SELECT turn AS id FROM wk_attempt"),
         ("open calls", "SELECT call_id AS id FROM wk_call WHERE state <> 'settled'"),
         ("calls of no message or turn", "SELECT call_id AS id FROM wk_call WHERE turn NOT IN (SELECT id FROM wk_turn)"),

@@ -19,10 +19,15 @@ const NOT_CALLABLE: &[&str] = &[
     "addMessages",
     "alarm",
     "broadcast",
+    "cancelSubmission",
     "clearMessages",
     "continueLastTurn",
+    "deleteSubmission",
+    "deleteSubmissions",
     "destroy",
     "fetch",
+    "inspectSubmission",
+    "listSubmissions",
     "onChatMessage",
     "onChatResponse",
     "onConnect",
@@ -33,6 +38,8 @@ const NOT_CALLABLE: &[&str] = &[
     "schedule",
     "setState",
     "sql",
+    "submitMessages",
+    "waitForSubmission",
 ];
 
 /// One call by a client.

@@ -1,14 +1,14 @@
 //! What application code may do with its conversation: [`AgentHandle`] may wait for turns, [`TurnScope`] runs inside one and may not.
 
-use std::{future::Future, rc::Rc};
+use std::{future::Future, pin::pin, rc::Rc};
 
 use futures_channel::oneshot;
-use futures_util::future::LocalBoxFuture;
+use futures_util::future::{Either, LocalBoxFuture, select};
 use serde_json::{Value, json};
 
 use super::turn::Turn;
 use crate::{
-    engine::input::{Answer, Command, TurnResult},
+    engine::input::{Answer, Command, Place, TurnResult, TurnStatus},
     error::{Error, Result},
     ids::{CallId, ConnId, Fence, RequestId},
     runtime::platform::{Cancel, Tripped},
@@ -20,12 +20,16 @@ use crate::{
 pub(crate) trait Mailbox {
     /// Steps a command; the answer may come at once or when a turn ends.
     fn ask(self: Rc<Self>, command: Command) -> oneshot::Receiver<Result<Answer>>;
+    /// A new id.
+    fn mint(&self) -> String;
     /// The clock.
     fn now(&self) -> Millis;
     /// Waits.
     fn sleep(&self, ms: u32) -> LocalBoxFuture<'static, ()>;
     /// Whether code of a running turn is being polled right now.
     fn inside_turn(&self) -> bool;
+    /// Whether `on_submission_status` is being polled right now.
+    fn inside_status_hook(&self) -> bool;
     /// Sends a binary frame.
     fn send_binary(&self, conn: &ConnId, bytes: &[u8]);
 }
@@ -33,9 +37,9 @@ pub(crate) trait Mailbox {
 /// A way to the conversation from hooks, callables and HTTP handlers.
 #[derive(Clone)]
 pub struct AgentHandle {
-    mailbox: Rc<dyn Mailbox>,
+    pub(super) mailbox: Rc<dyn Mailbox>,
     readonly: bool,
-    chain: u32,
+    pub(super) chain: u32,
 }
 
 impl AgentHandle {
@@ -57,7 +61,33 @@ impl AgentHandle {
     pub async fn save_messages(&self, messages: Vec<UiMessage>) -> Result<TurnResult> {
         self.may_change()?;
         self.may_wait("programmatic")?;
-        self.turn(Command::SaveMessages { messages: values(messages), metadata: None, chain: self.chain }).await
+        self.turn(self.save(messages, None, None)).await
+    }
+
+    /// [`save_messages`](Self::save_messages) that can be called off: with `signal` tripped before, nothing is stored and no model is
+    /// asked; later, the turn is stopped.
+    ///
+    /// # Errors
+    /// As `save_messages`.
+    pub async fn save_messages_until(&self, messages: Vec<UiMessage>, signal: &Cancel) -> Result<TurnResult> {
+        self.may_change()?;
+        self.may_wait("programmatic")?;
+        if signal.is_tripped() {
+            return Ok(TurnResult { status: TurnStatus::Aborted, ..TurnResult::default() });
+        }
+        let id = RequestId::from(self.mailbox.mint());
+        let turn = self.turn(self.save(messages, None, Some(id.clone())));
+        match select(pin!(turn), signal.tripped()).await {
+            Either::Left((result, _)) => result,
+            Either::Right(((), turn)) => {
+                self.done(Command::Abort(id)).await?;
+                turn.await
+            }
+        }
+    }
+
+    fn save(&self, messages: Vec<UiMessage>, metadata: Option<Value>, request_id: Option<RequestId>) -> Command {
+        Command::SaveMessages { messages: values(messages), metadata, request_id, chain: self.chain }
     }
 
     /// [`save_messages`](Self::save_messages) with metadata for the reply.
@@ -67,7 +97,7 @@ impl AgentHandle {
     pub async fn save_messages_with(&self, messages: Vec<UiMessage>, metadata: Value) -> Result<TurnResult> {
         self.may_change()?;
         self.may_wait("programmatic")?;
-        self.turn(Command::SaveMessages { messages: values(messages), metadata: Some(metadata), chain: self.chain }).await
+        self.turn(self.save(messages, Some(metadata), None)).await
     }
 
     /// Lets the last assistant message go on, in place. Skipped if the conversation does not end in one.
@@ -86,7 +116,16 @@ impl AgentHandle {
     /// A message that is none.
     pub async fn add_messages(&self, messages: Vec<UiMessage>) -> Result<()> {
         self.may_change()?;
-        self.done(Command::AddMessages { messages: values(messages), upsert: false }).await
+        self.done(Command::AddMessages { messages: values(messages), upsert: false, place: Place::End }).await
+    }
+
+    /// Adds messages without a turn somewhere else than at the end; they become the end of the conversation.
+    ///
+    /// # Errors
+    /// A message that is none; nothing is there to add it after.
+    pub async fn add_messages_at(&self, place: Place, messages: Vec<UiMessage>) -> Result<()> {
+        self.may_change()?;
+        self.done(Command::AddMessages { messages: values(messages), upsert: false, place }).await
     }
 
     /// Appends messages without a turn; messages that exist are replaced.
@@ -95,7 +134,7 @@ impl AgentHandle {
     /// A message that is none.
     pub async fn upsert_messages(&self, messages: Vec<UiMessage>) -> Result<()> {
         self.may_change()?;
-        self.done(Command::AddMessages { messages: values(messages), upsert: true }).await
+        self.done(Command::AddMessages { messages: values(messages), upsert: true, place: Place::End }).await
     }
 
     /// Forgets the conversation and tells everyone.
@@ -156,6 +195,15 @@ impl AgentHandle {
         self.done(Command::AbortAll).await
     }
 
+    /// Lets a page have more time for a call that has a deadline: so many milliseconds from now.
+    ///
+    /// # Errors
+    /// The call is not waited for, or without a deadline.
+    pub async fn extend_client_tool_wait(&self, call: &str, ms: u32) -> Result<()> {
+        self.may_change()?;
+        self.done(Command::ExtendWait(CallId::from(call), ms)).await
+    }
+
     /// Sends a text frame of the application to every socket.
     ///
     /// # Errors
@@ -195,7 +243,7 @@ impl AgentHandle {
         self.mailbox.sleep(ms)
     }
 
-    fn may_wait(&self, trigger: &str) -> Result<()> {
+    pub(super) fn may_wait(&self, trigger: &str) -> Result<()> {
         if self.mailbox.inside_turn() {
             // The turn would wait for itself (`turns-and-tools.md` §2.2). The text is stable.
             return Err(Error::refused(format!(
@@ -205,11 +253,11 @@ impl AgentHandle {
         Ok(())
     }
 
-    fn may_change(&self) -> Result<()> {
+    pub(super) fn may_change(&self) -> Result<()> {
         if self.readonly { Err(Error::refused("Connection is readonly")) } else { Ok(()) }
     }
 
-    async fn ask(&self, command: Command) -> Result<Answer> {
+    pub(super) async fn ask(&self, command: Command) -> Result<Answer> {
         let answer = self.mailbox.clone().ask(command);
         answer.await.unwrap_or_else(|_| Err(Error::platform("the object was restarted before it could answer")))
     }
@@ -226,7 +274,7 @@ impl AgentHandle {
     }
 }
 
-fn values(messages: Vec<UiMessage>) -> Vec<Value> {
+pub(super) fn values(messages: Vec<UiMessage>) -> Vec<Value> {
     messages.into_iter().map(UiMessage::into_value).collect()
 }
 
@@ -315,7 +363,7 @@ impl TurnScope {
     /// # Errors
     /// A message that is none.
     pub async fn add_messages(&self, messages: Vec<UiMessage>) -> Result<()> {
-        self.done(Command::AddMessages { messages: values(messages), upsert: false }).await
+        self.done(Command::AddMessages { messages: values(messages), upsert: false, place: Place::End }).await
     }
 
     /// The shared state, if it was ever set.
@@ -337,14 +385,6 @@ impl TurnScope {
         self.done(Command::SetState { state, source: None }).await
     }
 
-    /// Lets a page have more time for a call that has a deadline: so many milliseconds from now.
-    ///
-    /// # Errors
-    /// The call is not waited for, or without a deadline.
-    pub async fn extend_client_tool_wait(&self, call: &str, ms: u32) -> Result<()> {
-        self.done(Command::ExtendWait(CallId::from(call), ms)).await
-    }
-
     /// Stops this turn once the tool returns.
     ///
     /// # Errors
@@ -363,7 +403,7 @@ impl TurnScope {
         self.mailbox.sleep(ms)
     }
 
-    async fn ask(&self, command: Command) -> Result<Answer> {
+    pub(super) async fn ask(&self, command: Command) -> Result<Answer> {
         let answer = self.mailbox.clone().ask(command);
         answer.await.unwrap_or_else(|_| Err(Error::platform("the object was restarted before it could answer")))
     }

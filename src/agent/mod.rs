@@ -4,6 +4,7 @@
 
 pub mod callable;
 pub mod handle;
+pub mod submissions;
 pub mod tool;
 pub mod turn;
 
@@ -17,6 +18,7 @@ use crate::{
         events::Event,
         input::{Decision, ToolOutcome},
         outcome::{ChatErrorContext, ChatResponse, ClientToolSettled, Principal, Stage, StepResult, ToolCall},
+        submissions::SubmissionInspection,
     },
     error::Result,
     ids::ConnId,
@@ -90,7 +92,7 @@ pub trait Agent: 'static {
     /// A page answered a call of one of its tools, or did not in time. Its answer is stored and shown by now.
     async fn on_client_tool_result(&self, _settled: &ClientToolSettled) {}
 
-    /// The agent's choices; asked once an incarnation.
+    /// The agent's choices. Asked when the object starts and wherever one of its numbers is needed: it should always say the same.
     fn config(&self) -> Config {
         Config::default()
     }
@@ -134,6 +136,10 @@ pub trait Agent: 'static {
     /// A turn ended and the next one may run. Called at least once for each turn that produced or attempted a reply; again, with
     /// `recovered`, if the object died meanwhile.
     async fn on_chat_response(&self, _handle: &AgentHandle, _response: &ChatResponse) {}
+
+    /// A submission was accepted, started or ended. Called once for each change, in their order; a change that the object died with is
+    /// not told again. Who waits for a submission is answered when this returned, so it may not wait for one itself.
+    async fn on_submission_status(&self, _submission: &SubmissionInspection) {}
 
     /// The text clients are shown for an error. The default says what to do and adds the provider's own words, scrubbed.
     fn on_chat_error(&self, error: &ModelError, context: &ChatErrorContext) -> String {

@@ -4,14 +4,15 @@ use serde_json::{Map, Value};
 
 use super::{
     Engine,
-    config::MessageConcurrency,
+    config::{AcceptClientMessages, MessageConcurrency},
     events::Event,
-    input::{Answer, ReplyTo, TurnResult, TurnStatus},
+    input::{Answer, Place, ReplyTo, TurnResult, TurnStatus},
     outcome::{Cx, Effect},
+    submissions::SUBMISSION,
     turn::skipped,
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     ids::{ConnId, MessageId, RequestId, TurnId},
     limits,
     store::{
@@ -31,7 +32,7 @@ use crate::{
 };
 
 /// What a new turn is made of.
-struct Admit {
+pub(super) struct Admit {
     request_id: RequestId,
     kind: Kind,
     trigger: &'static str,
@@ -43,11 +44,13 @@ struct Admit {
     yields: bool,
     not_before: Option<Millis>,
     chain: u32,
+    /// The place of the submission it is for, whose slot has come.
+    slot: Option<i64>,
 }
 
 impl Admit {
     /// A turn that the application asks for: under an id of ours, giving way to nobody.
-    fn of_application(
+    pub(super) fn of_application(
         cx: &mut Cx<'_>,
         kind: Kind,
         anchor: Option<MessageId>,
@@ -67,7 +70,13 @@ impl Admit {
             yields: false,
             not_before: None,
             chain,
+            slot: None,
         }
+    }
+
+    /// The turn of a submission, at its place in the order.
+    pub(super) fn of_submission(self, id: RequestId, seq: i64, origin_ids: Option<String>) -> Self {
+        Self { request_id: id, trigger: SUBMISSION, origin_ids, slot: Some(seq), ..self }
     }
 }
 
@@ -115,7 +124,8 @@ impl Engine {
         };
         let ids: Vec<&str> = posted.iter().map(|p| &*p.id).collect();
         let stored = messages::heads(cx.db, &ids)?;
-        let plan = match reconcile::plan(&posted, &stored, body.regenerate) {
+        let takes_text = self.config.accept_client_messages == AcceptClientMessages::NewAssistantText;
+        let mut plan = match reconcile::plan(&posted, &stored, body.regenerate, takes_text) {
             Ok(plan) => plan,
             Err(reason) => {
                 self.refuse(cx, conn, id, reason);
@@ -138,7 +148,7 @@ impl Engine {
             }
         };
         // The first message of an idle object overlaps nothing, and neither does a regeneration (`turns-and-tools.md` §5.1).
-        let overlaps = !body.regenerate && (self.running.is_some() || !self.queue.is_empty());
+        let overlaps = !body.regenerate && (self.running.is_some() || self.something_waits());
         let strategy = if overlaps { self.config.message_concurrency } else { MessageConcurrency::Queue };
         if strategy == MessageConcurrency::Drop {
             cx.send_one(conn, wire::transcript(&self.window(cx.db)?, false));
@@ -160,19 +170,23 @@ impl Engine {
             self.move_leaf(cx.db, Some(at.as_str().into()))?;
         }
         let inserts = !plan.insert.is_empty();
+        let collapsed = strategy == MessageConcurrency::MergeCollapse && self.collapse(cx, &mut plan.insert)?;
         self.append(cx, plan.insert)?;
         let (kind, anchor) = match plan.target {
             Target::Branch(at) if !inserts => (Kind::Branch, Some(MessageId::from(at))),
             _ if inserts => (Kind::Answer, self.leaf.clone()),
             _ => self.end_of_path(cx)?,
         };
-        let others = self.clients.others(conn);
-        if !others.is_empty() {
-            cx.send(others, wire::transcript(&self.window(cx.db)?, false));
+        // Its sender shows what it typed already, but not what became of that.
+        let shown = if collapsed { self.clients.all() } else { self.clients.others(conn) };
+        if !shown.is_empty() {
+            cx.send(shown, wire::transcript(&self.window(cx.db)?, false));
         }
         let (yields, not_before) = match strategy {
             MessageConcurrency::Queue | MessageConcurrency::Drop | MessageConcurrency::Interrupt => (false, None),
-            MessageConcurrency::Latest | MessageConcurrency::Merge | MessageConcurrency::Steer => (true, None),
+            MessageConcurrency::Latest | MessageConcurrency::Merge | MessageConcurrency::MergeCollapse | MessageConcurrency::Steer => {
+                (true, None)
+            }
             MessageConcurrency::Debounce { ms } => (true, Some(cx.now + i64::from(ms))),
         };
         let admit = Admit {
@@ -187,6 +201,7 @@ impl Engine {
             yields,
             not_before,
             chain: 0,
+            slot: None,
         };
         let turn = self.admit(cx, admit)?;
         if kind == Kind::Extend || yields {
@@ -204,12 +219,38 @@ impl Engine {
         Ok(())
     }
 
+    /// Joins the message that waits last with the new ones: one message, under the id of the newest (`turns-and-tools.md` §5.3). The
+    /// one that waited leaves the path. Whether there was one.
+    fn collapse(&mut self, cx: &mut Cx<'_>, new: &mut Vec<Taken>) -> Result<bool> {
+        let Some(waits) = self.queue.back().filter(|turn| turn.yields && turn.anchor.is_some() && turn.anchor == self.leaf) else {
+            return Ok(false);
+        };
+        let id = waits.anchor.clone().unwrap_or_else(|| "".into());
+        let heads = messages::heads(cx.db, &[id.as_str()])?;
+        let stored = messages::get(cx.db, &id)?.and_then(|stored| UiMessage::from_row(&stored.body).ok());
+        let (Some(head), Some(first), Some(last)) = (heads.get(&id), stored, new.last().map(|taken| taken.message.clone())) else {
+            return Ok(false);
+        };
+        let parent = head.parent.clone();
+        let all: Vec<UiMessage> = std::iter::once(first).chain(new.drain(..).map(|taken| taken.message)).collect();
+        let joined = Taken::whole(&reconcile::collapse(&all, last));
+        if joined.body.len() > limits::USER_MESSAGE {
+            // Together they are more than one message may be: they stay apart.
+            new.extend(all.iter().skip(1).map(Taken::whole));
+            return Ok(false);
+        }
+        self.move_leaf(cx.db, parent)?;
+        new.push(joined);
+        Ok(true)
+    }
+
     /// The application appends messages and wants an answer. The inner error is the caller's.
     pub(super) fn save_messages(
         &mut self,
         cx: &mut Cx<'_>,
         values: Vec<Value>,
         metadata: Option<Value>,
+        request_id: Option<RequestId>,
         chain: u32,
         reply: Option<ReplyTo>,
     ) -> Result<Result<()>> {
@@ -224,23 +265,21 @@ impl Engine {
             Ok(messages) => messages,
             Err(refused) => return Ok(Err(refused)),
         };
-        let ids: Vec<&str> = messages.iter().map(|m| m.id.as_str()).collect();
-        if let Some(known) = messages::heads(cx.db, &ids)?.ids().next() {
-            return Ok(Err(Error::input(format!("a message with the id {known} is stored already: use add_messages to change it"))));
-        }
-        let trailing = messages.iter().rev().take_while(|m| m.role == Role::User).count();
-        let origin_ids = match origin(ids.get(ids.len() - trailing..).unwrap_or_default()) {
+        let origin_ids = match self.new_ids(cx, &messages)? {
             Ok(ids) => ids,
             Err(refused) => return Ok(Err(refused)),
         };
         self.append(cx, messages.iter().map(Taken::whole).collect())?;
         self.tell_transcript(cx)?;
         let (kind, anchor) = self.end_of_path(cx)?;
-        let admit = Admit {
+        let mut admit = Admit {
             metadata: metadata.map(|m| m.to_string()),
             origin_ids,
             ..Admit::of_application(cx, kind, anchor, self.last_body.clone(), self.client_tools.clone(), chain)
         };
+        if let Some(id) = request_id {
+            admit.request_id = id;
+        }
         let turn = self.admit(cx, admit)?;
         self.wait_for(turn, reply);
         Ok(Ok(()))
@@ -270,7 +309,7 @@ impl Engine {
     }
 
     /// The application stores messages without a turn. The inner error is the caller's.
-    pub(super) fn add_messages(&mut self, cx: &mut Cx<'_>, values: Vec<Value>, upsert: bool) -> Result<Result<()>> {
+    pub(super) fn add_messages(&mut self, cx: &mut Cx<'_>, values: Vec<Value>, upsert: bool, place: Place) -> Result<Result<()>> {
         let messages = match self.application_messages(cx, values) {
             Ok(messages) => messages,
             Err(refused) => return Ok(Err(refused)),
@@ -283,6 +322,15 @@ impl Engine {
                 messages::replace(cx.db, &message.id, &message.json(), &sanitise::content_hash(message))?;
             }
         }
+        match place {
+            Place::End => {}
+            Place::Root if !new.is_empty() => self.move_leaf(cx.db, None)?,
+            Place::After(id) if messages::heads(cx.db, &[&id])?.ids().next().is_none() => {
+                return Ok(Err(Error::new(ErrorKind::NotFound, format!("there is no message {id} to add one after"))));
+            }
+            Place::After(id) if !new.is_empty() => self.move_leaf(cx.db, Some(id.as_str().into()))?,
+            Place::Root | Place::After(_) => {}
+        }
         self.append(cx, new.iter().map(Taken::whole).collect())?;
         if self.running.is_none() {
             self.tell_transcript(cx)?;
@@ -290,7 +338,17 @@ impl Engine {
         Ok(Ok(()))
     }
 
-    fn application_messages(&self, cx: &mut Cx<'_>, values: Vec<Value>) -> Result<Vec<UiMessage>> {
+    /// The ids of the user messages that new messages end with. The inner error is the caller's: one of them is stored already.
+    pub(super) fn new_ids(&self, cx: &Cx<'_>, messages: &[UiMessage]) -> Result<Result<Option<String>>> {
+        let ids: Vec<&str> = messages.iter().map(|m| m.id.as_str()).collect();
+        if let Some(known) = messages::heads(cx.db, &ids)?.ids().next() {
+            return Ok(Err(Error::input(format!("a message with the id {known} is stored already: use add_messages to change it"))));
+        }
+        let trailing = messages.iter().rev().take_while(|m| m.role == Role::User).count();
+        Ok(origin(ids.get(ids.len() - trailing..).unwrap_or_default()))
+    }
+
+    pub(super) fn application_messages(&self, cx: &mut Cx<'_>, values: Vec<Value>) -> Result<Vec<UiMessage>> {
         let mut messages: Vec<UiMessage> = Vec::with_capacity(values.len());
         for mut value in values {
             if let Value::Object(fields) = &mut value
@@ -315,7 +373,7 @@ impl Engine {
     }
 
     /// Chains messages behind the leaf.
-    fn append(&mut self, cx: &mut Cx<'_>, new: Vec<Taken>) -> Result<()> {
+    pub(super) fn append(&mut self, cx: &mut Cx<'_>, new: Vec<Taken>) -> Result<()> {
         let mut parent = self.leaf.clone();
         for Taken { message, body } in &new {
             messages::insert(
@@ -335,7 +393,7 @@ impl Engine {
     }
 
     /// What a turn at the end of the path answers: a message, or the assistant message that it extends.
-    fn end_of_path(&self, cx: &Cx<'_>) -> Result<(Kind, Option<MessageId>)> {
+    pub(super) fn end_of_path(&self, cx: &Cx<'_>) -> Result<(Kind, Option<MessageId>)> {
         let Some(leaf) = self.leaf.clone() else { return Ok((Kind::Answer, None)) };
         let head = messages::heads(cx.db, &[leaf.as_str()])?;
         let is_assistant = head.get(leaf.as_str()).is_some_and(|h| h.role == Role::Assistant);
@@ -358,12 +416,18 @@ impl Engine {
         Ok(())
     }
 
-    fn admit(&mut self, cx: &mut Cx<'_>, admit: Admit) -> Result<TurnId> {
-        // Places in the order follow the clock, so that none is given twice over restarts without reading old rows.
-        self.last_seq = cx.now.0.max(self.last_seq + 1);
+    /// The next place in the order. Places follow the clock, so that none is given twice over restarts without reading old rows.
+    pub(super) fn next_seq(&mut self, now: Millis) -> i64 {
+        self.last_seq = now.0.max(self.last_seq + 1);
+        self.last_seq
+    }
+
+    pub(super) fn admit(&mut self, cx: &mut Cx<'_>, admit: Admit) -> Result<TurnId> {
+        let starts = admit.slot.is_some() || (self.running.is_none() && !self.something_waits());
+        let submission = admit.slot.map(|_| admit.request_id.to_string());
         let mut turn = Turn {
             id: cx.rng.text(16).into(),
-            seq: self.last_seq,
+            seq: admit.slot.unwrap_or_else(|| self.next_seq(cx.now)),
             request_id: admit.request_id,
             kind: admit.kind,
             trigger: admit.trigger.into(),
@@ -378,10 +442,10 @@ impl Engine {
             client_tools: admit.client_tools,
             metadata: admit.metadata,
             origin_ids: admit.origin_ids,
+            submission,
             created_at: cx.now,
         };
         let id = turn.id.clone();
-        let starts = self.running.is_none() && self.queue.is_empty();
         if starts {
             self.choose_reply(cx, &mut turn);
         }
@@ -400,9 +464,9 @@ impl Engine {
         self.running.as_ref().is_some_and(|r| r.turn.reply.as_deref() == Some(id))
     }
 
-    fn is_live(&self, id: &RequestId) -> bool {
+    pub(super) fn is_live(&self, id: &RequestId) -> bool {
         let held = self.pending.as_ref().is_some_and(|pending| pending.request_id == *id);
-        held || self.running.iter().map(|r| &r.turn).chain(&self.queue).any(|t| t.request_id == *id)
+        held || self.submission_waits(id) || self.running.iter().map(|r| &r.turn).chain(&self.queue).any(|t| t.request_id == *id)
     }
 
     fn wait_for(&mut self, turn: TurnId, reply: Option<ReplyTo>) {
@@ -420,6 +484,10 @@ impl Engine {
     /// Stops a request: the running one now, a queued one when its slot comes (wire §2.13).
     pub(super) fn cancel(&mut self, cx: &mut Cx<'_>, id: &RequestId) -> Result<()> {
         if self.cancel_pending(cx, id)? {
+            return Ok(());
+        }
+        if self.submission_waits(id) {
+            self.cancel_submission(cx, id, None)?;
             return Ok(());
         }
         if let Some(turn) = self.queue.iter_mut().find(|t| t.request_id == *id) {
@@ -440,6 +508,7 @@ impl Engine {
         if let Some(id) = self.pending.as_ref().map(|pending| pending.request_id.clone()) {
             self.cancel_pending(cx, &id)?;
         }
+        self.cancel_submissions(cx)?;
         for turn in self.queue.iter_mut().filter(|t| !t.cancelled) {
             turn.cancelled = true;
             turns::cancel(cx.db, &turn.id)?;
@@ -462,7 +531,7 @@ fn origin<S: AsRef<str>>(ids: &[S]) -> Result<Option<String>> {
 }
 
 /// Whether one more turn may be started by a response hook that a response hook led to.
-fn may_chain(cx: &mut Cx<'_>, chain: u32) -> Result<()> {
+pub(super) fn may_chain(cx: &mut Cx<'_>, chain: u32) -> Result<()> {
     if chain <= limits::HOOK_CHAIN {
         return Ok(());
     }
@@ -474,7 +543,7 @@ fn may_chain(cx: &mut Cx<'_>, chain: u32) -> Result<()> {
 }
 
 /// Whether a value of the application can be stored with a turn.
-fn fitting(what: &str, value: Option<&Value>, most: usize) -> Result<()> {
+pub(super) fn fitting(what: &str, value: Option<&Value>, most: usize) -> Result<()> {
     let Some(value) = value else { return Ok(()) };
     if wire::is_too_deep(value) {
         return Err(Error::limit(format!("{what} is nested deeper than {} (limits::VALUE_DEPTH)", limits::VALUE_DEPTH)));

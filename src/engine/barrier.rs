@@ -15,10 +15,14 @@ use crate::{
     limits,
     store::{
         calls::{self, Continuation, State},
+        messages,
         turns::{self, Kind, Turn},
     },
     transcript::repair,
-    wire,
+    wire::{
+        self,
+        message::{UiMessage, call_id},
+    },
 };
 
 /// The trigger of a leg that goes on after answers.
@@ -35,20 +39,31 @@ pub(super) struct Parked {
 pub(super) struct Pending {
     pub(super) request_id: RequestId,
     turn: TurnId,
-    /// Who wants it, and will be offered its stream.
-    pub(super) owner: Option<ConnId>,
+    /// The sockets that wait for its stream, its owner last. Some of them outlive the object.
+    conns: Vec<ConnId>,
     /// Whether the batch is complete: its leg is in the queue.
     armed: bool,
 }
 
 impl Pending {
-    pub(super) fn held(row: &Continuation) -> Self {
-        Self {
-            request_id: row.request_id.as_str().into(),
-            turn: row.turn.clone(),
-            owner: row.conn.as_deref().map(ConnId::from),
-            armed: false,
+    pub(super) fn read(row: Continuation, queue: &[Turn]) -> Self {
+        let armed = queue.iter().any(|turn| turn.id == row.turn && turn.request_id.as_str() == row.request_id);
+        Self { request_id: row.request_id.into(), turn: row.turn, conns: row.conns, armed }
+    }
+
+    /// Who wants it, and will be offered its stream.
+    pub(super) fn owner(&self) -> Option<&ConnId> {
+        self.conns.last()
+    }
+
+    /// This socket wants it from now on. Whether that is new.
+    fn joined(&mut self, conn: &ConnId) -> bool {
+        if self.owner() == Some(conn) {
+            return false;
         }
+        self.conns.retain(|waits| waits != conn);
+        self.conns.push(conn.clone());
+        true
     }
 }
 
@@ -65,19 +80,15 @@ impl Engine {
             Some(pending) => (false, pending),
             None => {
                 let request_id = self.promised.take().unwrap_or_else(|| cx.rng.text(16).into());
-                (true, Pending { request_id, turn, owner: None, armed: false })
+                (true, Pending { request_id, turn, conns: Vec::new(), armed: false })
             }
         };
-        let moved = conn.is_some() && pending.owner.as_ref() != conn;
-        if moved {
-            pending.owner = conn.cloned();
-        }
-        if !pending.armed && (is_new || moved) {
-            let row = Continuation {
-                request_id: pending.request_id.to_string(),
-                turn: pending.turn.clone(),
-                conn: pending.owner.as_ref().map(ToString::to_string),
-            };
+        // Who is gone for good is not waited for.
+        pending.conns.retain(|conn| self.clients.is_connected(conn));
+        let moved = conn.is_some_and(|conn| pending.joined(conn));
+        if is_new || moved {
+            let row =
+                Continuation { request_id: pending.request_id.to_string(), turn: pending.turn.clone(), conns: pending.conns.clone() };
             calls::put_continuation(cx.db, &row, message)?;
         }
         if is_new {
@@ -112,7 +123,6 @@ impl Engine {
     fn arm(&mut self, cx: &mut Cx<'_>) -> Result<()> {
         let (Some(parked), Some(pending)) = (self.parked.take(), self.pending.as_mut()) else { return Ok(()) };
         pending.armed = true;
-        calls::drop_continuation(cx.db)?;
         let mut turn = Turn {
             kind: Kind::Extend,
             trigger: CONTINUATION.into(),
@@ -127,6 +137,8 @@ impl Engine {
             client_tools: self.client_tools.clone(),
             metadata: None,
             origin_ids: None,
+            // It was completed when the leg ended that answered it (decision 30).
+            submission: None,
             created_at: cx.now,
             ..parked.turn
         };
@@ -155,9 +167,7 @@ impl Engine {
     /// A wished-for continuation is not wanted any more. Calls that are open stay open.
     pub(super) fn drop_pending(&mut self, cx: &mut Cx<'_>, why: &'static str) -> Result<()> {
         let Some(pending) = self.pending.take() else { return Ok(()) };
-        if !pending.armed {
-            calls::drop_continuation(cx.db)?;
-        }
+        calls::drop_continuation(cx.db)?;
         cx.emit(Event::new("continuation:dropped").with("requestId", pending.request_id.as_str()).with("reason", why));
         for conn in self.clients.release_awaiting() {
             cx.send_one(&conn, wire::resume_none(None, None));
@@ -208,25 +218,59 @@ impl Engine {
     }
 
     /// The owner of the continuation that starts with this turn, if it is one.
-    pub(super) fn take_owner(&mut self, turn: &Turn) -> Option<ConnId> {
-        let pending = self.pending.take_if(|pending| pending.armed && pending.turn == turn.id)?;
+    pub(super) fn take_owner(&mut self, cx: &Cx<'_>, turn: &Turn) -> Result<Option<ConnId>> {
+        let Some(pending) = self.pending.take_if(|pending| pending.armed && pending.turn == turn.id) else { return Ok(None) };
+        calls::drop_continuation(cx.db)?;
         self.clients.park_awaiting();
-        pending.owner
+        Ok(pending.owner().cloned())
+    }
+
+    /// The first step of an incarnation: sockets that outlived the last one go on waiting for the pending continuation.
+    pub(super) fn resume_awaiting(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        let Some(pending) = &self.pending else { return Ok(()) };
+        pending.conns.iter().for_each(|conn| self.clients.await_continuation(conn, true));
+        if !pending.armed && self.parked.is_none() {
+            // It was wished for while its leg still ran, and that is over.
+            self.drop_pending(cx, "interrupted")?;
+        }
+        Ok(())
     }
 
     /// A probe asks for the pending continuation. Its id, if this socket may have it: it starts then if it is complete.
-    pub(super) fn claim_pending(&mut self, conn: &ConnId) -> Option<RequestId> {
+    pub(super) fn claim_pending(&mut self, cx: &Cx<'_>, conn: &ConnId) -> Result<Option<RequestId>> {
         let Some(pending) = self.pending.as_mut() else {
-            // An approval of this socket is with the application.
-            return self.promised.clone().filter(|_| self.clients.awaits_continuation(conn));
+            // An approval of this socket is with the application: its page shows the call as allowed.
+            self.clients.seed(conn, true);
+            return Ok(self.promised.clone().filter(|_| self.clients.awaits_continuation(conn)));
         };
-        pending.owner = Some(conn.clone());
+        pending.joined(conn);
         let id = pending.request_id.clone();
         self.clients.await_continuation(conn, true);
+        let queued = self.queue.front().filter(|turn| turn.request_id == id).and_then(|turn| turn.reply.clone());
+        let message = self.parked.as_ref().map(|parked| parked.message.clone()).or(queued);
+        let open = message.map(|message| calls::open(cx.db, &message)).transpose()?.unwrap_or_default();
+        self.clients.seed(conn, open.iter().any(|call| call.approved == Some(true)));
         if let Some(first) = self.queue.front_mut().filter(|turn| turn.request_id == id) {
             first.not_before = None;
         }
-        Some(id)
+        Ok(Some(id))
+    }
+
+    /// Shows what came of calls of an earlier leg to pages that cannot take it from the stream (wire X29): the message as it was, with
+    /// their outcomes and nothing of this leg.
+    pub(super) fn show_earlier_leg(&self, cx: &mut Cx<'_>, to: Vec<ConnId>) -> Result<()> {
+        let Some(running) = self.running.as_ref().filter(|r| !r.earlier.is_empty() && !to.is_empty()) else { return Ok(()) };
+        let Some(stored) = messages::get(cx.db, running.reply.id())? else { return Ok(()) };
+        let Ok(mut message) = UiMessage::from_row(&stored.body) else { return Ok(()) };
+        for part in &mut message.parts {
+            if let Some(now) =
+                call_id(part).filter(|id| running.earlier.iter().any(|call| &**call == *id)).and_then(|id| running.reply.call(id))
+            {
+                *part = now.clone();
+            }
+        }
+        cx.send(to, wire::message_updated(&message.json()));
+        Ok(())
     }
 
     /// A socket may be about to want a continuation: until that is known, its probe is told so.

@@ -22,7 +22,7 @@ use crate::{
 impl Engine {
     pub(super) fn boot(&mut self, cx: &mut Cx<'_>, sockets: Vec<(ConnId, ConnMeta)>) -> Result<()> {
         for (conn, meta) in sockets {
-            self.clients.add(conn, meta);
+            self.clients.add_survivor(conn, meta);
         }
         let owed = std::mem::take(&mut self.owed_at_boot);
         for hook in owed {
@@ -39,12 +39,15 @@ impl Engine {
             outbox::claim(cx.db, &hook.leg)?;
             self.hooks.push_back(owed);
         }
-        if let Some((turn, stream)) = self.dead.take() {
+        let interrupted = self.dead.take();
+        let lost = interrupted.is_some() || !self.queue.is_empty();
+        if let Some((turn, stream)) = interrupted {
             self.end_interrupted(cx, &turn, stream)?;
         }
-        if self.parked.is_none() && self.pending.is_some() {
-            // It was wished for while its leg still ran, and that is over.
-            self.drop_pending(cx, "interrupted")?;
+        self.resume_awaiting(cx)?;
+        if lost {
+            // Who was promised a stream that had not begun is known no more: they see the next one live. Others do not mind.
+            cx.send(self.clients.not_awaiting(), wire::resume_none(None, None));
         }
         Ok(())
     }
@@ -98,6 +101,8 @@ impl Engine {
         // Sockets that outlived the object still show the turn as running (wire X7).
         cx.send(self.clients.all(), wire::terminal(&terminal));
         self.remember_ending(terminal);
+        let message_id = stored.then(|| message.id.clone());
+        self.end_submission(cx, turn, Ending::Error, message_id, Some("interrupted".into()))?;
         self.owe_response(cx, turn, stored.then_some(message), TurnStatus::Aborted, None, extends)?;
         cx.emit(
             Event::new("chat:turn:interrupted")

@@ -447,6 +447,7 @@ impl Engine {
             self.put(cx, Chunk::ToolOutputError { call, error, dynamic: false });
             self.progress(slot, Progress::Settled);
         }
+        self.show_earlier_leg(cx, self.clients.unseeded())?;
         self.start_ready(cx)?;
         self.step_if_settled(cx)
     }
@@ -536,6 +537,9 @@ impl Engine {
         self.put(cx, chunk);
         if let Some(running) = self.running.as_mut() {
             running.stream.flush(cx)?;
+        }
+        if self.running.as_ref().is_some_and(|r| r.earlier.contains(call)) {
+            self.show_earlier_leg(cx, self.clients.unseeded())?;
         }
         if let Some(text) = fatal {
             let error = ModelError::new(ModelErrorClass::InvalidRequest, text.clone());

@@ -27,12 +27,25 @@ enum Waiting {
     Parked,
 }
 
+/// What ended request a socket was offered and has not taken up.
+enum Offer {
+    None,
+    Of(RequestId),
+    /// An earlier incarnation knew.
+    Unknown,
+}
+
 struct Client {
     conn: ConnId,
     meta: ConnMeta,
     waiting: Waiting,
     /// Whether it waits for the pending continuation: it will be offered that stream.
     awaits: bool,
+    /// Whether its page begins a continuation with the message that goes on. One that attaches when nothing in it is allowed yet
+    /// begins with an empty message, and chokes on what comes of calls of an earlier leg (wire X29).
+    seeded: bool,
+    /// The ended request whose log it was offered, until it takes it up.
+    offered: Offer,
     calls: usize,
 }
 
@@ -43,7 +56,7 @@ pub(super) struct Clients(Vec<Client>);
 impl Clients {
     pub(super) fn add(&mut self, conn: ConnId, meta: ConnMeta) {
         self.remove(&conn);
-        self.0.push(Client { conn, meta, waiting: Waiting::No, awaits: false, calls: 0 });
+        self.0.push(Client { conn, meta, waiting: Waiting::No, awaits: false, seeded: true, offered: Offer::None, calls: 0 });
     }
 
     fn remove(&mut self, conn: &ConnId) {
@@ -112,8 +125,56 @@ impl Clients {
         }
     }
 
+    /// The log of an ended request is offered.
+    pub(super) fn offer_ended(&mut self, conn: &ConnId, id: &RequestId) {
+        if let Some(client) = self.get_mut(conn) {
+            client.offered = Offer::Of(id.clone());
+        }
+    }
+
+    /// A socket that outlived the object may have been offered anything.
+    pub(super) fn add_survivor(&mut self, conn: ConnId, meta: ConnMeta) {
+        self.add(conn, meta);
+        if let Some(client) = self.0.last_mut() {
+            client.offered = Offer::Unknown;
+        }
+    }
+
+    fn takes_up(&mut self, conn: &ConnId, id: &RequestId) -> bool {
+        let Some(client) = self.get_mut(conn) else { return false };
+        let takes = match &client.offered {
+            Offer::None => false,
+            Offer::Unknown => true,
+            Offer::Of(offered) => offered == id,
+        };
+        if takes {
+            client.offered = Offer::None;
+        }
+        takes
+    }
+
+    /// What a socket begins the continuation with that it attaches to.
+    pub(super) fn seed(&mut self, conn: &ConnId, seeded: bool) {
+        if let Some(client) = self.get_mut(conn) {
+            client.seeded = seeded;
+        }
+    }
+
+    /// Those that get no chunks of calls of an earlier leg, and take part in the stream.
+    pub(super) fn unseeded(&self) -> Vec<ConnId> {
+        self.those(|c| !c.seeded && c.waiting != Waiting::Offered)
+    }
+
+    pub(super) fn is_seeded(&self, conn: &ConnId) -> bool {
+        self.get(conn).is_none_or(|c| c.seeded)
+    }
+
     pub(super) fn awaits_continuation(&self, conn: &ConnId) -> bool {
         self.get(conn).is_some_and(|c| c.awaits)
+    }
+
+    pub(super) fn not_awaiting(&self) -> Vec<ConnId> {
+        self.those(|c| !c.awaits)
     }
 
     /// There is no continuation any more: those that wait for it are to be told.
@@ -154,7 +215,9 @@ impl Engine {
             cx.send_one(&conn, wire::resuming(&id, None));
         } else if let Some(notice) = self.notice.as_ref().filter(|n| n.terminal.ending == Ending::Aborted) {
             // The log of a stream whose producer died, until someone has seen its end.
-            cx.send_one(&conn, wire::resuming(&notice.terminal.id, None));
+            let id = notice.terminal.id.clone();
+            self.clients.offer_ended(&conn, &id);
+            cx.send_one(&conn, wire::resuming(&id, None));
         } else {
             if let Some(id) = self.accepted() {
                 self.clients.wait(&conn, Waiting::Parked);
@@ -197,7 +260,7 @@ impl Engine {
         }
         match wire::decode(text) {
             ClientFrame::Chat { id, body } => self.chat_request(cx, conn, id, body)?,
-            ClientFrame::Probe { probe } => self.probe(cx, conn, probe.as_deref()),
+            ClientFrame::Probe { probe } => self.probe(cx, conn, probe.as_deref())?,
             ClientFrame::Ack { id } => self.ack(cx, conn, &id)?,
             ClientFrame::Cancel { .. } if self.clients.is_readonly(conn) => {
                 cx.ignored(conn, "cf_agent_chat_request_cancel", "the connection is read-only");
@@ -236,10 +299,10 @@ impl Engine {
     }
 
     /// What is going on? Exactly one answer, at once (wire §2.15).
-    fn probe(&mut self, cx: &mut Cx<'_>, conn: &ConnId, probe: Option<&str>) {
+    fn probe(&mut self, cx: &mut Cx<'_>, conn: &ConnId, probe: Option<&str>) -> Result<()> {
         let owner = match &self.running {
             Some(running) => running.owner.as_ref(),
-            None => self.pending.as_ref().and_then(|pending| pending.owner.as_ref()),
+            None => self.pending.as_ref().and_then(|pending| pending.owner()),
         };
         let frame = if owner.is_some_and(|owner| owner != conn && self.clients.is_connected(owner)) {
             // Whoever answered the calls gets the stream as its own; the others see it live.
@@ -247,43 +310,58 @@ impl Engine {
         } else if let Some(id) = self.active_stream() {
             self.clients.wait(conn, Waiting::Offered);
             wire::resuming(&id, probe)
-        } else if let Some(id) = if self.running.is_none() { self.claim_pending(conn) } else { None } {
+        } else if let Some(id) = if self.running.is_none() { self.claim_pending(cx, conn)? } else { None } {
             wire::pending(&id, probe)
         } else if let Some(id) = self.accepted() {
             self.clients.wait(conn, Waiting::Parked);
             wire::pending(&id, probe)
         } else if let Some(notice) = &self.notice {
-            wire::resuming(&notice.terminal.id, probe)
+            let id = notice.terminal.id.clone();
+            self.clients.offer_ended(conn, &id);
+            wire::resuming(&id, probe)
         } else {
             wire::resume_none(Some("idle"), probe)
         };
         cx.send_one(conn, frame);
+        Ok(())
     }
 
     /// A client takes up a stream: the whole prefix in one burst, then live.
     fn ack(&mut self, cx: &mut Cx<'_>, conn: &ConnId, id: &RequestId) -> Result<()> {
+        let takes_up = self.clients.takes_up(conn, id);
         if let Some(running) = self.running.as_mut() {
             if running.turn.request_id != *id {
-                // Another stream is active, or will be: any frame for this id would end something on the client.
+                // Another stream is active: any frame for this id would end something on the client. Unless it is what the client was
+                // offered and now waits for: the log is gone, its end is all there is to say.
                 if running.stream.started {
+                    if takes_up {
+                        let ended = self.ended.iter().find(|t| t.id == *id);
+                        cx.send_one(conn, wire::replay_terminal(id, ended));
+                    }
                     return Ok(());
                 }
             } else if running.stream.started {
                 let continuation = running.extends;
+                let seeded = self.clients.is_seeded(conn);
+                let frame = |seq: i64, chunk: &str| {
+                    let chunk = if seeded || !running.is_of_earlier_leg(chunk) { chunk } else { "" };
+                    wire::chunk(id, chunk, Some(seq), continuation, true)
+                };
                 streams::replay(cx.db, &running.stream.id, &mut |seq, chunk| {
-                    cx.out
-                        .effects
-                        .push(Effect::Send(vec![conn.clone()], wire::chunk(id, chunk, Some(seq), continuation, true).into()));
+                    cx.out.effects.push(Effect::Send(vec![conn.clone()], frame(seq, chunk).into()));
                     Ok(())
                 })?;
                 for (seq, chunk) in running.stream.buffered() {
-                    cx.send_one(conn, wire::chunk(id, chunk, Some(seq), continuation, true));
+                    cx.send_one(conn, frame(seq, chunk));
                 }
                 cx.send_one(conn, wire::replay_complete(id, continuation));
                 if !running.resumed.contains(conn) {
                     running.resumed.push(conn.clone());
                 }
                 self.clients.wait(conn, Waiting::No);
+                if !seeded {
+                    self.show_earlier_leg(cx, vec![conn.clone()])?;
+                }
                 return Ok(());
             } else {
                 // Not streaming yet: the socket is parked and will be offered the stream.

@@ -17,6 +17,8 @@ pub struct Config {
     pub max_steps: u32,
     /// Server tools that may run at once; `None` for as many as the model asks for.
     pub max_parallel_tools: Option<usize>,
+    /// What is taken of a posted transcript besides new messages of the person (decision 7).
+    pub accept_client_messages: AcceptClientMessages,
     /// Whether a page's tool may take the place of a server tool of the same name, for its turn. One that needs approval it never
     /// may (decision 9).
     pub client_tool_override: ClientToolOverride,
@@ -30,6 +32,8 @@ pub struct Config {
     pub send_identity: bool,
     /// Bytes of stored messages held for one model call, newest first.
     pub hydration_budget: usize,
+    /// Which groups of methods clients may call without the application having written them.
+    pub callables: BuiltIns,
     /// Milliseconds a hook may take.
     pub hook_deadline_ms: u32,
     /// Milliseconds running tools may go on after a stop before their calls are settled without them.
@@ -44,17 +48,36 @@ impl Default for Config {
             message_concurrency: MessageConcurrency::Queue,
             max_steps: limits::MAX_STEPS,
             max_parallel_tools: None,
+            accept_client_messages: AcceptClientMessages::UserOnly,
             client_tool_override: ClientToolOverride::Allow,
             continue_on_client_error: false,
             approval_wait_ms: None,
             client_state: false,
             send_identity: true,
             hydration_budget: limits::HYDRATION,
+            callables: BuiltIns::default(),
             hook_deadline_ms: limits::HOOK_MS,
             abort_grace_ms: limits::ABORT_GRACE_MS,
             coalesce_deltas: true,
         }
     }
+}
+
+/// Groups of built-in methods for clients (decision 50). A method of the application with the same name wins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BuiltIns {
+    /// `submitMessages`, `inspectSubmission`, `listSubmissions`, `cancelSubmission`.
+    pub submissions: bool,
+}
+
+/// What is taken of a posted transcript besides new messages of the person.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AcceptClientMessages {
+    /// Nothing: a page that could write them could make the model believe anything.
+    #[default]
+    UserOnly,
+    /// New assistant messages that are only text: for pages that begin with a greeting of their own.
+    NewAssistantText,
 }
 
 /// Which server tools a page's tool of the same name may replace for its turn.
@@ -87,6 +110,8 @@ pub enum MessageConcurrency {
     Latest,
     /// As `Latest`: the one answer sees all of them.
     Merge,
+    /// As `Latest`, and those that wait become one message: the id of the newest, their texts with a blank line between.
+    MergeCollapse,
     /// It is not taken; its sender gets the conversation as it is.
     Drop,
     /// As `Latest`, and the newest waits until no newer one came for so long.
@@ -96,7 +121,8 @@ pub enum MessageConcurrency {
     },
     /// The running turn ends at its next step; then the newest is answered on top of what it has.
     Steer,
-    /// The running turn ends at once with what it has; then it is answered.
+    /// The running turn ends at once with what it has; then it is answered. A newer one ends it in turn: of several sent together only
+    /// the last has its answer.
     Interrupt,
 }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::submissions::{Ask, Cancelled, SubmissionInspection, Submitted};
 use crate::{
     ids::{CallId, ConnId, Fence, LegId, RequestId},
     model::{Finish, ModelError, ModelEvent, ModelRef, Reasoning, ToolChoice, ToolSpec},
@@ -62,6 +63,8 @@ pub enum Command {
         messages: Vec<Value>,
         /// Metadata for the reply.
         metadata: Option<Value>,
+        /// The id clients are to know it by; one of ours if `None`.
+        request_id: Option<RequestId>,
         /// How many response hooks led to this, one from the other.
         chain: u32,
     },
@@ -78,6 +81,8 @@ pub enum Command {
         messages: Vec<Value>,
         /// Replace those that exist.
         upsert: bool,
+        /// Where they are added.
+        place: Place,
     },
     /// Forget everything.
     Clear,
@@ -113,8 +118,22 @@ pub enum Command {
     Preliminary(Fence, CallId, Value),
     /// The application said whether a client may decide about a call.
     Decide(ConnId, ToolApproval, Decision),
+    /// About submissions.
+    Submission(Ask),
     /// A call that is waited for is waited for so many milliseconds from now.
     ExtendWait(CallId, u32),
+}
+
+/// Where messages are added to the conversation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// At its end.
+    #[default]
+    End,
+    /// As a beginning of its own: what was said before leaves the path, and stays stored.
+    Root,
+    /// After this message: what followed it leaves the path, and stays stored.
+    After(String),
 }
 
 /// What a command is answered with.
@@ -128,6 +147,16 @@ pub enum Answer {
     State(Option<Value>),
     /// Messages as JSON texts, oldest first.
     Messages(Vec<String>),
+    /// A submission was taken, or had been.
+    Submitted(Box<Submitted>),
+    /// A submission, if there is one.
+    Submission(Option<Box<SubmissionInspection>>),
+    /// Submissions, newest first.
+    Submissions(Vec<SubmissionInspection>),
+    /// What became of a wish to cancel a submission.
+    Cancelled(Box<Cancelled>),
+    /// How many.
+    Count(usize),
 }
 
 /// How a turn ended, for whoever waited for it.

@@ -6,7 +6,7 @@
 //!
 //! One file per family of inputs: `boot` starts an incarnation, `clients` speaks to sockets, `admission` takes requests,
 //! `turn` runs them, `stream` turns model events into chunks, `calls` runs tools, `claims` takes the answers of pages and people,
-//! `barrier` lets a parked turn go on, `hooks` owes what follows a turn, `schedule` keeps the one alarm.
+//! `barrier` lets a parked turn go on, `submissions` keeps work for later, `hooks` owes what follows a turn, `schedule` keeps the one alarm.
 
 mod admission;
 mod barrier;
@@ -23,6 +23,7 @@ pub mod outcome;
 mod schedule;
 pub mod schema;
 mod stream;
+pub mod submissions;
 mod turn;
 
 use std::collections::VecDeque;
@@ -41,6 +42,7 @@ use crate::{
         outbox::{self, Owed},
         schema as tables,
         streams::{self, Notice},
+        submissions as submission_rows,
         turns::{self, Turn},
     },
     time::Millis,
@@ -64,6 +66,8 @@ pub struct Engine {
     clients: clients::Clients,
     /// Admitted turns that have not started, in order.
     queue: VecDeque<Turn>,
+    /// Submissions that have not started, in order; their messages wait in their rows.
+    submissions: VecDeque<submission_rows::Waiting>,
     running: Option<Box<turn::Running>>,
     /// The turn that waits for pages or people. Only the newest can: each turn that starts settles what an older one waits for.
     parked: Option<barrier::Parked>,
@@ -87,6 +91,8 @@ pub struct Engine {
     waking: Option<Millis>,
     /// Who waits for a turn inside this incarnation.
     waiters: Vec<(TurnId, ReplyTo)>,
+    /// Who waits for the end of a submission inside this incarnation.
+    submission_waiters: Vec<(String, ReplyTo)>,
     /// Owed response hooks; the first one is running if `hook_runs`.
     hooks: VecDeque<hooks::OwedHook>,
     hook_runs: bool,
@@ -126,17 +132,20 @@ impl Engine {
             }
             None => None,
         };
-        let last_seq = live.iter().map(|t| t.seq).chain(dead.as_ref().map(|(t, _)| t.seq)).max().unwrap_or(0);
+        let submissions = submission_rows::waiting(db)?;
+        let last_seq = live.iter().map(|t| t.seq).chain(dead.as_ref().map(|(t, _)| t.seq)).chain(submission_rows::last_seq(db)?);
+        let last_seq = last_seq.max().unwrap_or(0);
         let owed_at_boot = outbox::owed(db)?;
         Ok(Engine {
             boot,
             identity,
             config,
             clients: clients::Clients::default(),
-            alarm: (dead.is_some() || !live.is_empty() || !owed_at_boot.is_empty()).then_some(Millis(0)),
-            queue: live.into(),
+            alarm: (dead.is_some() || !live.is_empty() || !submissions.is_empty() || !owed_at_boot.is_empty()).then_some(Millis(0)),
+            submissions: submissions.into(),
             running: None,
-            pending: call_rows::continuation(db)?.as_ref().map(barrier::Pending::held),
+            pending: call_rows::continuation(db)?.map(|row| barrier::Pending::read(row, &live)),
+            queue: live.into(),
             parked,
             promised: None,
             next_deadline: call_rows::next_deadline(db)?,
@@ -148,6 +157,7 @@ impl Engine {
             senders: Vec::new(),
             waking: None,
             waiters: Vec::new(),
+            submission_waiters: Vec::new(),
             hooks: VecDeque::new(),
             hook_runs: false,
             last_body: meta::get(db, meta::LAST_BODY)?,
@@ -171,6 +181,7 @@ impl Engine {
                 (Some(running), _) => running.fence != *fence,
                 (None, _) => true,
             },
+            Input::Command(Command::Submission(ask), _) => ask.only_reads(),
             Input::Command(Command::GetMessages | Command::GetState, _) | Input::Rpc(..) | Input::Disconnected(_) => true,
             _ => false,
         }
@@ -208,15 +219,17 @@ impl Engine {
 
     fn command(&mut self, cx: &mut Cx<'_>, command: Command, reply: Option<ReplyTo>) -> Result<()> {
         let answer = match command {
-            Command::SaveMessages { messages, metadata, chain } => match self.save_messages(cx, messages, metadata, chain, reply)? {
-                Ok(()) => return Ok(()),
-                Err(refused) => Err(refused),
-            },
+            Command::SaveMessages { messages, metadata, request_id, chain } => {
+                match self.save_messages(cx, messages, metadata, request_id, chain, reply)? {
+                    Ok(()) => return Ok(()),
+                    Err(refused) => Err(refused),
+                }
+            }
             Command::ContinueLastTurn { body, chain } => match self.continue_last_turn(cx, body, chain, reply)? {
                 Ok(()) => return Ok(()),
                 Err(refused) => Err(refused),
             },
-            Command::AddMessages { messages, upsert } => self.add_messages(cx, messages, upsert)?.map(|()| Answer::Done),
+            Command::AddMessages { messages, upsert, place } => self.add_messages(cx, messages, upsert, place)?.map(|()| Answer::Done),
             Command::Clear => self.clear(cx, None).map(|()| Answer::Done),
             Command::SetState { state, source } => self.set_state(cx, &state, source)?.map(|()| Answer::Done),
             Command::RefuseState { conn } => {
@@ -247,6 +260,10 @@ impl Engine {
             Command::Emit(fence, chunk) => self.application_chunk(cx, &fence, chunk)?.map(|()| Answer::Done),
             Command::Preliminary(fence, call, output) => self.preliminary(cx, &fence, &call, output)?.map(|()| Answer::Done),
             Command::Decide(conn, approval, may) => self.decide(cx, &conn, approval, may).map(|()| Answer::Done),
+            Command::Submission(ask) => match self.submission(cx, ask, reply)? {
+                Some(answer) => answer,
+                None => return Ok(()),
+            },
             Command::ExtendWait(call, ms) => return self.extend_wait(cx, &call, ms, reply),
         };
         if let Some(to) = reply {
@@ -280,6 +297,7 @@ impl Engine {
     /// Forgets everything (wire §2.14). `sender` cleared its own view already.
     fn clear(&mut self, cx: &mut Cx<'_>, sender: Option<&ConnId>) -> Result<()> {
         self.generation += 1;
+        self.skip_submissions(cx)?;
         messages::clear(cx.db)?;
         turns::clear(cx.db)?;
         streams::clear(cx.db)?;

@@ -8,6 +8,7 @@ use super::{
     client_tools::ClientTool,
     events::Event,
     input::{Answer, JobEvent, ReplyTo},
+    submissions::SubmissionInspection,
 };
 use crate::{
     error::Result,
@@ -64,6 +65,8 @@ pub enum Effect {
     ClientToolSettled(Box<ClientToolSettled>),
     /// Run `on_chat_response` for this leg; the number is that of the chain its own turns belong to.
     ResponseHook(LegId, u32, Box<ChatResponse>),
+    /// Call `on_submission_status`, then answer who waited.
+    SubmissionStatus(Box<StatusNote>),
     /// Show a chunk to the `on_chunk` hook.
     Observe(crate::wire::chunk::Chunk),
     /// Log an event.
@@ -233,6 +236,17 @@ pub struct ChatResponse {
     pub error: Option<String>,
     /// Whether the hook is called again because the object died during the first call.
     pub recovered: bool,
+}
+
+/// A submission changed its status, or somebody waits for one that is final.
+#[derive(Clone, Debug)]
+pub struct StatusNote {
+    /// The submission.
+    pub submission: SubmissionInspection,
+    /// Whether the hook is to be called. The notes are worked off in order, so that nobody is answered before it returned.
+    pub is_news: bool,
+    /// Who waited for its end.
+    pub waiters: Vec<ReplyTo>,
 }
 
 /// What to do with the one alarm.

@@ -16,7 +16,7 @@ impl Engine {
 
     /// Runs at the end of every step: an alarm if and only if something is due (I23).
     pub(super) fn plan_alarm(&mut self, cx: &mut Cx<'_>) {
-        let active = self.running.is_some() || !self.queue.is_empty() || !self.hooks.is_empty() || self.hook_runs;
+        let active = self.running.is_some() || self.something_waits() || !self.hooks.is_empty() || self.hook_runs;
         let beat = active.then(|| cx.now + limits::HEARTBEAT_MS);
         let wanted = match (beat, self.next_deadline) {
             (Some(beat), Some(deadline)) => Some(beat.min(deadline)),

@@ -348,11 +348,19 @@ impl Engine {
         let Some(running) = self.running.as_mut() else { return };
         let json = chunk.json();
         running.reply.apply(&chunk);
-        let live = self.clients.live();
+        let mut live = self.clients.live();
+        let mut blank = Vec::new();
+        if running.is_of_earlier_leg(&json) {
+            (live, blank) = live.into_iter().partition(|conn| self.clients.is_seeded(conn));
+        }
         let seq = if json.len() > limits::ROW_MAX { None } else { Some(running.stream.next_seq) };
         if !live.is_empty() {
             let frame = wire::chunk(&running.turn.request_id, &json, seq, running.extends, false);
             cx.send(live, frame);
+        }
+        // Who cannot take the chunk gets its number without it: there are no gaps.
+        if !blank.is_empty() {
+            cx.send(blank, wire::chunk(&running.turn.request_id, "", seq, running.extends, false));
         }
         running.stream.take(json, cx.now);
         cx.push(Effect::Observe(chunk));

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    ids::{ConnId, Fence, MessageId, RequestId},
+    ids::{CallId, ConnId, Fence, MessageId, RequestId},
     limits,
     model::{Finish, FinishReason, ModelError, ModelErrorClass, ModelRequest, Msg, Usage},
     store::{
@@ -84,16 +84,35 @@ pub(super) struct Running {
     rows_before: u64,
     /// Whether a newer message wants it to end at its next step.
     pub(super) steered: bool,
+    /// The calls of an earlier leg that run in this one.
+    pub(super) earlier: Vec<CallId>,
     /// Who answered the calls that it goes on after.
     pub(super) owner: Option<ConnId>,
     /// Whether something was decided that no chunk says: everybody gets the message at the end.
     pub(super) heals: bool,
 }
 
+impl Running {
+    /// Whether this chunk says what came of a call of an earlier leg.
+    pub(super) fn is_of_earlier_leg(&self, chunk: &str) -> bool {
+        !self.earlier.is_empty()
+            && match Chunk::parse(chunk) {
+                Some(
+                    Chunk::ToolOutputAvailable { call, .. } | Chunk::ToolOutputError { call, .. } | Chunk::ToolOutputDenied { call },
+                ) => self.earlier.contains(&call),
+                _ => false,
+            }
+    }
+}
+
 impl Engine {
     /// Starts queued turns until one runs. Runs at the end of every step.
     pub(super) fn next_turn(&mut self, cx: &mut Cx<'_>) -> Result<()> {
         while self.running.is_none() {
+            if self.submission_is_next() {
+                self.start_submission(cx)?;
+                continue;
+            }
             let Some(first) = self.queue.front() else { return Ok(()) };
             if self.is_overtaken(first) {
                 if let Some(turn) = self.queue.pop_front() {
@@ -139,7 +158,7 @@ impl Engine {
 
     /// Opens the attempt of a turn whose row is written.
     pub(super) fn open(&mut self, cx: &mut Cx<'_>, mut turn: Turn) -> Result<()> {
-        let owner = self.take_owner(&turn);
+        let owner = self.take_owner(cx, &turn)?;
         self.supersede_parked(cx, &turn)?;
         let reply_id = turn.reply.clone().ok_or_else(|| Error::corrupt(format!("turn {} has no reply id", turn.id)))?;
         let stored = if turn.kind == Kind::Extend { messages::get(cx.db, &reply_id)? } else { None };
@@ -171,7 +190,7 @@ impl Engine {
                 .quiet()
                 .with("requestId", turn.request_id.as_str())
                 .with("trigger", turn.trigger.as_str())
-                .with("admission", "queue")
+                .with("admission", if turn.submission.is_some() { "execute-submission" } else { "queue" })
                 .with("continuation", extends)
                 .with("generation", self.generation)
                 .with("waitedMs", cx.now.since(turn.created_at)),
@@ -187,6 +206,7 @@ impl Engine {
             plan: None,
             history: Vec::new(),
             step: 0,
+            earlier: allowed.iter().map(|call| call.id.clone()).collect(),
             calls: allowed,
             offered: None,
             retries: 0,
@@ -499,10 +519,13 @@ impl Engine {
             // answer has ended.
             cx.send(self.clients.all(), frame);
         }
-        if !stream.started && self.queue.is_empty() {
+        if !stream.started && !self.something_waits() {
             for conn in self.clients.release_parked() {
                 // Who waits for a continuation knows its id only from here: an error is shown to those that take it up (wire X12).
                 let failed = ending == Ending::Error && turn.trigger == CONTINUATION;
+                if failed {
+                    self.clients.offer_ended(&conn, &terminal.id);
+                }
                 cx.send_one(&conn, if failed { wire::resuming(&terminal.id, None) } else { wire::resume_none(None, None) });
             }
         }
@@ -514,6 +537,7 @@ impl Engine {
             Ending::Aborted | Ending::Skipped => TurnStatus::Aborted,
         };
         let message = stored.then_some(message);
+        self.end_submission(cx, &turn, ending, message.as_ref().map(|m| m.id.clone()), error.clone())?;
         self.owe_response(cx, &turn, message.clone(), status, error.clone(), extends)?;
         self.answer_waiter(cx, &turn, status, error, message, extends);
         cx.emit(
@@ -539,14 +563,15 @@ impl Engine {
     fn end_unstarted(&mut self, cx: &mut Cx<'_>, turn: &Turn) -> Result<()> {
         turns::finish(cx.db, &turn.id, "aborted", Some("cancelled before its slot"), cx.now)?;
         take(&mut self.senders, &turn.id);
-        if self.queue.is_empty() {
+        let is_last = !self.something_waits();
+        if is_last {
             // A tab keeps an answer of its own below the messages that came after its question until the next transcript (wire
             // §2.11), and no turn is left to send one.
             self.tell_transcript(cx)?;
         }
         self.close_request(cx, turn, Ending::Aborted);
         self.answer_waiter(cx, turn, TurnStatus::Aborted, None, None, false);
-        if self.queue.is_empty() {
+        if is_last {
             for conn in self.clients.release_parked() {
                 cx.send_one(&conn, wire::resume_none(None, None));
             }

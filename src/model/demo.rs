@@ -81,6 +81,10 @@ fn to_person(parts: &[UserPart], request: &ModelRequest, answer: &mut Answer) {
                 None => answer.say("I would need a tool called `calculate` for that, and this agent has none."),
             };
         }
+        let wanted = errands(&text, &lower);
+        if !wanted.is_empty() {
+            return run_errands(wanted, request, answer);
+        }
         if let Some((tool, rest)) = named_tool(request, &text) {
             answer.say(&format!("Let me use `{}` for that.", tool.name));
             return answer.call(tool, input_for(tool, rest), request);
@@ -125,13 +129,59 @@ fn suggestions(request: &ModelRequest) -> String {
     if tool(request, "calculate").is_some() {
         add("**calculate 6 * 7**");
     }
-    for other in request.tools.iter().filter(|t| !matches!(t.name.as_str(), "current_time" | "calculate")).take(3) {
+    if tool(request, "save_note").is_some() {
+        add("**save a note: buy milk**, once you have allowed it");
+    }
+    if tool(request, "read_page").is_some() {
+        add("**read the page**, by a tool in your browser");
+    }
+    if tool(request, "ask_person").is_some() {
+        add("**ask me two questions**, and I wait for you, however long it takes");
+    }
+    let known = ["current_time", "calculate", "save_note", "read_page", "ask_person"];
+    for other in request.tools.iter().filter(|t| !known.contains(&t.name.as_str())).take(3) {
         add(&format!("**use the tool {}**", other.name));
     }
     add("**think about rain**, to see reasoning");
     add("**show me markdown**");
     add("**talk slowly for 60 seconds**, then reload the page: the answer goes on; stop the process: what was written stays");
     text
+}
+
+/// What is to be done with the tools that wait for a person or a page, in the order it is said. Two in one sentence run side by side.
+fn errands(text: &str, lower: &str) -> Vec<(&'static str, Value)> {
+    let has = |phrase: &str| lower.contains(phrase);
+    let mut wanted = Vec::new();
+    if has("read") && has("page") {
+        wanted.push(("read_page", json!({})));
+    }
+    if let Some(rest) = after(text, lower, "note").filter(|_| has("save")) {
+        let several = rest.strip_prefix('s');
+        let words = trimmed(several.unwrap_or(rest));
+        let notes: Vec<&str> = if several.is_some() { words.split(" and ").map(str::trim).collect() } else { vec![words] };
+        for note in notes {
+            wanted.push(("save_note", json!({ "text": if note.is_empty() { "I was here" } else { note } })));
+        }
+    }
+    if has("ask me") {
+        let questions = ["What shall I call you?", "What is your favourite colour?"];
+        for question in questions.iter().take(if has("two") { 2 } else { 1 }) {
+            wanted.push(("ask_person", json!({ "question": question })));
+        }
+    }
+    wanted
+}
+
+fn run_errands(wanted: Vec<(&str, Value)>, request: &ModelRequest, answer: &mut Answer) {
+    if let Some((name, _)) = wanted.iter().find(|(name, _)| tool(request, name).is_none()) {
+        return answer.say(&format!("I would need a tool called `{name}` for that, and neither this agent nor your page has one."));
+    }
+    answer.say(if wanted.len() > 1 { "I will do these side by side." } else { "I will do that." });
+    for (name, input) in wanted {
+        if let Some(tool) = tool(request, name) {
+            answer.call(tool, input, request);
+        }
+    }
 }
 
 const MARKDOWN: &str = "Here is a table:\n\n\
@@ -208,20 +258,27 @@ fn about_result(result: &ToolResult, request: &ModelRequest) -> String {
     let name = &result.name;
     let shown = match &result.output {
         ToolOutput::Text(text) => text.clone(),
-        ToolOutput::Json(value) => match plain(value) {
+        ToolOutput::Json(value) => match plain(value).or_else(|| page(value).filter(|_| name == "read_page")) {
             Some(text) => text,
             None => {
                 let pretty = serde_json::to_string_pretty(value).unwrap_or_default();
                 return format!("`{name}` answered:\n\n```json\n{}\n```", cut(&pretty));
             }
         },
+        ToolOutput::Error(text) if name == "ask_person" => return format!("I have no answer: {}.", cut(text)),
         ToolOutput::Error(text) => return format!("`{name}` did not work: {}", cut(text)),
         ToolOutput::Denied(None) => return format!("All right, I did not use `{name}`."),
         ToolOutput::Denied(Some(reason)) => return format!("All right, I did not use `{name}`: {}", cut(reason)),
     };
     match name.as_str() {
         "current_time" => format!("It is {}.", cut(&shown)),
-        "calculate" => match expression_of(&result.call_id, request) {
+        "save_note" => format!("The note is saved: **{}**", cut(&shown)),
+        "read_page" => cut(&shown),
+        "ask_person" => match input_of(&result.call_id, "question", request) {
+            Some(question) => format!("I asked: {question} You said: **{}**", cut(&shown)),
+            None => format!("You said: **{}**", cut(&shown)),
+        },
+        "calculate" => match input_of(&result.call_id, "expression", request) {
             Some(expression) => format!("{expression} = **{}**", cut(&shown)),
             None => format!("The result is **{}**.", cut(&shown)),
         },
@@ -239,11 +296,26 @@ fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// What was to be calculated in this call.
-fn expression_of(call_id: &str, request: &ModelRequest) -> Option<String> {
+/// What a page says of itself.
+fn page(value: &Value) -> Option<String> {
+    let text = |key: &str| value.get(key).and_then(Value::as_str);
+    let side = |key: &str| value.get("viewport").and_then(|v| v.get(key)).and_then(Value::as_u64);
+    Some(format!(
+        "This page is called \"{}\" and lives at {}. Its language is {}, your clock is that of {}, and its window is {} by {} pixels.",
+        text("title")?,
+        text("address")?,
+        text("language")?,
+        text("timeZone")?,
+        side("width")?,
+        side("height")?
+    ))
+}
+
+/// A field of what went into this call.
+fn input_of(call_id: &str, field: &str, request: &ModelRequest) -> Option<String> {
     request.messages.iter().rev().find_map(|message| match &**message {
         Msg::Assistant(parts) => parts.iter().find_map(|part| match part {
-            AssistantPart::ToolCall { id, input, .. } if id == call_id => Some(input.get("expression")?.as_str()?.to_owned()),
+            AssistantPart::ToolCall { id, input, .. } if id == call_id => Some(input.get(field)?.as_str()?.to_owned()),
             _ => None,
         }),
         Msg::User(_) | Msg::Tool(_) => None,
@@ -314,13 +386,18 @@ fn words_of(text: &str) -> Vec<(usize, String)> {
 
 /// An input for a tool: its required fields, filled from the words behind its name where they fit.
 fn input_for(tool: &ToolSpec, rest: &str) -> Value {
+    let words = trimmed(rest);
+    let mut numbers = words.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect::<Vec<u32>>().into_iter();
+    object_for(&tool.input_schema, words, &mut numbers, 4)
+}
+
+/// Words without what only joins them to the words before.
+fn trimmed(rest: &str) -> &str {
     let mut words = rest.trim();
     for filler in ["for ", "in ", "with ", "to ", "of ", "on ", "at ", "about ", ": "] {
         words = words.strip_prefix(filler).unwrap_or(words);
     }
-    let words = words.trim_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '.' | '!' | '?' | ':'));
-    let mut numbers = words.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect::<Vec<u32>>().into_iter();
-    object_for(&tool.input_schema, words, &mut numbers, 4)
+    words.trim_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '.' | '!' | '?' | ':'))
 }
 
 fn object_for(schema: &Value, words: &str, numbers: &mut dyn Iterator<Item = u32>, depth: u32) -> Value {
@@ -453,8 +530,8 @@ impl Answer {
     fn call(&mut self, tool: &ToolSpec, input: Value, request: &ModelRequest) {
         self.end_text();
         let earlier = request.messages.iter().filter(|message| matches!(&***message, Msg::Tool(_))).count();
-        let id = format!("demo_{}_{}", request.messages.len(), earlier);
         let (slot, name) = (self.calls, tool.name.clone());
+        let id = format!("demo_{}_{earlier}_{slot}", request.messages.len());
         self.calls += 1;
         self.push(WORD_MS, ModelEvent::ToolInputStart { slot, id: id.clone(), name: name.clone() });
         for piece in input.to_string().split_inclusive([',', ':']) {
@@ -513,11 +590,16 @@ mod tests {
         deltas.collect()
     }
 
-    fn call_of(script: &Script) -> Option<(String, Value)> {
-        script.events.iter().find_map(|(_, event)| match event {
+    fn calls_of(script: &Script) -> Vec<(String, Value)> {
+        let calls = script.events.iter().filter_map(|(_, event)| match event {
             ModelEvent::ToolCall { name, input, .. } => Some((name.clone(), input.clone())),
             _ => None,
-        })
+        });
+        calls.collect()
+    }
+
+    fn call_of(script: &Script) -> Option<(String, Value)> {
+        calls_of(script).into_iter().next()
     }
 
     // decision 23
@@ -565,6 +647,46 @@ mod tests {
     }
 
     #[test]
+    fn plain_words_call_the_tools_that_wait_for_somebody() {
+        let words = |name: &str| spec(name, json!({"type": "object", "properties": {}}));
+        let note = |text: &str| ("save_note", json!({"text": text}));
+        let asked = |question: &str| ("ask_person", json!({"question": question}));
+        let read = || ("read_page", json!({}));
+        let table = [
+            ("Save a note: buy milk", vec![note("buy milk")]),
+            ("please save a note about \"the sea\".", vec![note("the sea")]),
+            ("save two notes: buy milk and call Ada", vec![note("buy milk"), note("call Ada")]),
+            ("read the page", vec![read()]),
+            ("Ask me something", vec![asked("What shall I call you?")]),
+            ("ask me two questions", vec![asked("What shall I call you?"), asked("What is your favourite colour?")]),
+            ("read the page and save a note", vec![read(), note("I was here")]),
+        ];
+        for (text, expected) in table {
+            let mut request = request(says(text));
+            request.tools = Rc::new([words("save_note"), words("read_page"), words("ask_person")]);
+            let script = script(&request);
+            let expected: Vec<_> = expected.into_iter().map(|(name, input)| (name.to_owned(), input)).collect();
+            assert_eq!(calls_of(&script), expected, "{text}");
+            let ids: std::collections::BTreeSet<_> = script
+                .events
+                .iter()
+                .filter_map(|(_, e)| match e {
+                    ModelEvent::ToolCall { id, .. } => Some(id.clone()),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(ids.len(), expected.len(), "{text}: an id of its own for each call");
+            request.tools = Rc::new([]);
+            let refusal = super::script(&request);
+            assert_eq!(call_of(&refusal), None, "{text}");
+            assert!(text_of(&refusal).contains(&expected[0].0), "{text}");
+        }
+        for text in ["a note of music", "I ask myself", "turn the page"] {
+            assert_eq!(call_of(&script(&request(says(text)))), None, "{text}");
+        }
+    }
+
+    #[test]
     fn results_are_told_and_end_the_loop() {
         let after = |name: &str, input: Value, output: ToolOutput| {
             let mut messages = says("calculate 6 * 7");
@@ -579,6 +701,17 @@ mod tests {
         assert_eq!(after("calculate", sum, ToolOutput::Text("42".into())), "6 * 7 = **42**");
         assert_eq!(after("current_time", json!({}), ToolOutput::Text("noon".into())), "It is noon.");
         assert!(after("x", json!({}), ToolOutput::Json(json!({"a": 1, "b": 2}))).contains("\"b\": 2"));
+        let saved = ToolOutput::Json(json!({"note": "buy milk"}));
+        assert_eq!(after("save_note", json!({"text": "buy milk"}), saved), "The note is saved: **buy milk**");
+        let question = json!({"question": "Why?"});
+        let said = after("ask_person", question.clone(), ToolOutput::Json(json!({"answer": "because"})));
+        assert_eq!(said, "I asked: Why? You said: **because**");
+        let skipped = after("ask_person", question, ToolOutput::Error("the person skipped the question".into()));
+        assert_eq!(skipped, "I have no answer: the person skipped the question.");
+        let page = json!({"title": "T", "address": "https://a.example/", "language": "en", "timeZone": "Europe/Prague",
+            "viewport": {"width": 800, "height": 600}});
+        let read = after("read_page", json!({}), ToolOutput::Json(page));
+        assert!(read.contains("\"T\"") && read.contains("Europe/Prague") && read.contains("800 by 600"), "{read}");
         assert!(after("x", json!({}), ToolOutput::Error("broken".into())).contains("did not work: broken"));
         assert!(after("x", json!({}), ToolOutput::Denied(Some("not now".into()))).contains("not now"));
         assert!(after("x", json!({}), ToolOutput::Text("é".repeat(2_000))).chars().count() < 700);

@@ -14,7 +14,7 @@ use futures_util::{
 };
 
 use super::{
-    ActiveTurn, Runtime,
+    ActiveTurn, Inside, Runtime,
     platform::{Answer, Cancel, Platform},
 };
 use crate::{
@@ -27,11 +27,13 @@ use crate::{
     },
     engine::{
         events::Event,
-        input::{Command, Decision, Failure, Input, JobEvent, Prepared, RpcBody, RpcReply, Site, ToolOutcome},
-        outcome::{ChatErrorContext, ChatResponse, ClientToolSettled, Principal, RpcCall, Stage, StepResult, ToolCall, ToolRun},
+        input::{Answer as Reply, Command, Decision, Failure, Input, JobEvent, Prepared, RpcBody, RpcReply, Site, ToolOutcome},
+        outcome::{
+            ChatErrorContext, ChatResponse, ClientToolSettled, Principal, RpcCall, Stage, StatusNote, StepResult, ToolCall, ToolRun,
+        },
     },
     error::{Error, Result},
-    ids::{ConnId, Fence, LegId, RequestId, TurnId},
+    ids::{ConnId, Fence, LegId, RequestId},
     limits,
     model::{
         Finish, ModelError, ModelErrorClass, ModelEvent, ModelRequest,
@@ -43,10 +45,10 @@ use crate::{
     wire::{self, Ending, Terminal, ToolApproval},
 };
 
-/// Polls `future` with the object's mark "inside this turn" set, and only then (`turns-and-tools.md` §2.2).
+/// Polls `future` with the object's mark of whose code runs set, and only then (`turns-and-tools.md` §2.2).
 struct Scoped<A: Agent, P: Platform, F> {
     runtime: Rc<Runtime<A, P>>,
-    turn: TurnId,
+    inside: Inside,
     future: Pin<Box<F>>,
 }
 
@@ -55,7 +57,7 @@ impl<A: Agent, P: Platform, F: Future> Future for Scoped<A, P, F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.get_mut();
-        let before = this.runtime.inside.replace(Some(this.turn.clone()));
+        let before = this.runtime.inside.replace(Some(this.inside));
         let poll = this.future.as_mut().poll(cx);
         this.runtime.inside.set(before);
         poll
@@ -70,8 +72,8 @@ enum Waited<T> {
 }
 
 impl<A: Agent, P: Platform> Runtime<A, P> {
-    fn scoped<F: Future>(self: &Rc<Self>, turn: &TurnId, future: F) -> Scoped<A, P, F> {
-        Scoped { runtime: self.clone(), turn: turn.clone(), future: Box::pin(future) }
+    fn scoped<F: Future>(self: &Rc<Self>, inside: Inside, future: F) -> Scoped<A, P, F> {
+        Scoped { runtime: self.clone(), inside, future: Box::pin(future) }
     }
 
     /// Runs a hook under a deadline. One that is ready at once costs no timer.
@@ -106,7 +108,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         });
         let this = self.clone();
         self.start(Box::pin(async move {
-            let prepared = match this.planned(&fence, &turn).await {
+            let prepared = match this.planned(&turn).await {
                 Ok(plan) => this.plan(&fence, &turn, plan).map(Box::new),
                 Err(error) => Err(error),
             };
@@ -119,12 +121,12 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     }
 
     /// How the agent wants the turn to run, if it may run at all.
-    async fn planned(self: &Rc<Self>, fence: &Fence, turn: &Turn) -> Result<TurnPlan> {
-        let hook = self.scoped(&fence.turn, self.agent.before_turn(turn));
+    async fn planned(self: &Rc<Self>, turn: &Turn) -> Result<TurnPlan> {
+        let hook = self.scoped(Inside::Turn, self.agent.before_turn(turn));
         let plan = self.within(limits::BEFORE_TURN_MS, hook).await.unwrap_or_else(|| {
             Err(Error::application(format!("before_turn took more than {} ms (limits::BEFORE_TURN_MS)", limits::BEFORE_TURN_MS)))
         })?;
-        match self.deadline("authorize_turn", self.scoped(&fence.turn, self.agent.authorize_turn(turn))).await? {
+        match self.deadline("authorize_turn", self.scoped(Inside::Turn, self.agent.authorize_turn(turn))).await? {
             Decision::Allow => Ok(plan),
             Decision::Deny(reason) => Err(Error::refused(reason)),
         }
@@ -285,7 +287,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             None => {
                 let about =
                     Step { turn: turn.clone(), step, model: request.model.clone(), messages: request.messages.clone(), previous };
-                let plan = self.deadline("before_step", self.scoped(&fence.turn, self.agent.before_step(&about))).await??;
+                let plan = self.deadline("before_step", self.scoped(Inside::Turn, self.agent.before_step(&about))).await??;
                 if let Some(active) = self.active.borrow_mut().as_mut().filter(|a| a.fence == *fence) {
                     active.plan = Some((step, plan.clone()));
                 }
@@ -331,7 +333,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     pub(super) fn repair_call(self: &Rc<Self>, fence: Fence, call: ToolCall, error: String) {
         let this = self.clone();
         self.start(Box::pin(async move {
-            let hook = this.scoped(&fence.turn, this.agent.repair_tool_call(&call, &error));
+            let hook = this.scoped(Inside::Turn, this.agent.repair_tool_call(&call, &error));
             let repaired = this.deadline("repair_tool_call", hook).await.ok().flatten();
             this.post(Input::Job(fence, JobEvent::CallRepaired(call.call_id, repaired)));
         }));
@@ -445,10 +447,10 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     }
 
     /// What the predicate of a tool says of a call. Whatever goes wrong with it, a person is asked.
-    async fn approval(self: &Rc<Self>, fence: &Fence, tool: Option<&Tool>, run: &ToolRun, scope: TurnScope) -> Approval {
+    async fn approval(self: &Rc<Self>, tool: Option<&Tool>, run: &ToolRun, scope: TurnScope) -> Approval {
         let Some(check) = tool.and_then(|tool| tool.check_approval(run.input.clone(), scope)) else { return Approval::Ask };
         let ms = self.agent.config().hook_deadline_ms;
-        let fault = match self.within(ms, self.scoped(&fence.turn, check)).await {
+        let fault = match self.within(ms, self.scoped(Inside::Turn, check)).await {
             Some(Ok(verdict)) => return verdict,
             Some(Err(error)) => error.message().to_owned(),
             None => format!("it took more than {ms} ms"),
@@ -463,7 +465,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         let Some((tool, scope)) = self.tool_of(&fence, &run) else { return };
         let this = self.clone();
         self.start(Box::pin(async move {
-            let verdict = this.approval(&fence, tool.as_ref(), &run, scope).await;
+            let verdict = this.approval(tool.as_ref(), &run, scope).await;
             this.post(Input::Job(fence, JobEvent::ApprovalChecked(run.call, verdict)));
         }));
     }
@@ -474,13 +476,13 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         let this = self.clone();
         self.start(Box::pin(async move {
             let call = run.call.clone();
-            let outcome = this.execute(&fence, tool, run, scope).await;
+            let outcome = this.execute(tool, run, scope).await;
             this.post(Input::Job(fence, JobEvent::ToolEnded(call, outcome)));
         }));
     }
 
     /// Hook, tool, hook.
-    async fn execute(self: &Rc<Self>, fence: &Fence, tool: Option<Tool>, run: ToolRun, scope: TurnScope) -> ToolOutcome {
+    async fn execute(self: &Rc<Self>, tool: Option<Tool>, run: ToolRun, scope: TurnScope) -> ToolOutcome {
         let Some(tool) = tool else { return ToolOutcome::Error(format!("there is no tool `{}`", run.name)) };
         let call = ToolCall {
             request_id: run.request_id.clone(),
@@ -490,20 +492,20 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             step: run.step,
         };
         let began = self.platform.now();
-        let outcome = self.decided(fence, &tool, run, scope, &call).await;
+        let outcome = self.decided(&tool, run, scope, &call).await;
         let elapsed = self.platform.now().since(began);
-        self.bounded("after_tool_call", None, self.scoped(&fence.turn, self.agent.after_tool_call(&call, &outcome, elapsed))).await;
+        self.bounded("after_tool_call", None, self.scoped(Inside::Turn, self.agent.after_tool_call(&call, &outcome, elapsed))).await;
         outcome
     }
 
-    async fn decided(self: &Rc<Self>, fence: &Fence, tool: &Tool, mut run: ToolRun, scope: TurnScope, call: &ToolCall) -> ToolOutcome {
+    async fn decided(self: &Rc<Self>, tool: &Tool, mut run: ToolRun, scope: TurnScope, call: &ToolCall) -> ToolOutcome {
         if run.approved
-            && let Approval::Deny(reason) = self.approval(fence, Some(tool), &run, scope.clone()).await
+            && let Approval::Deny(reason) = self.approval(Some(tool), &run, scope.clone()).await
         {
             // The rules may have become stricter since a person allowed it.
             return ToolOutcome::Error(format!("the tool `{}` may not run any more: {reason}", run.name));
         }
-        let hook = self.scoped(&fence.turn, self.agent.before_tool_call(call));
+        let hook = self.scoped(Inside::Turn, self.agent.before_tool_call(call));
         match self.deadline("before_tool_call", hook).await.and_then(|decision| decision) {
             Ok(ToolDecision::Allow { input: None }) => {}
             Ok(ToolDecision::Allow { input: Some(other) }) => run.input = other,
@@ -517,7 +519,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         let Some(work) = tool.start(run.input, scope) else {
             return ToolOutcome::Error(format!("the tool `{}` runs in the page", run.name));
         };
-        match self.within(run.timeout_ms, self.scoped(&fence.turn, work)).await {
+        match self.within(run.timeout_ms, self.scoped(Inside::Turn, work)).await {
             Some(Ok(output)) => ToolOutcome::Output(output),
             Some(Err(ToolError::ToModel(text))) => ToolOutcome::Error(text),
             Some(Err(ToolError::Fatal(text))) => ToolOutcome::Fatal(text),
@@ -562,10 +564,34 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         }));
     }
 
+    /// Tells the application what became of submissions, one change at a time and in their order, and then whoever waited.
+    pub(super) fn submission_status(self: &Rc<Self>, note: StatusNote) {
+        self.notes.borrow_mut().push_back(note);
+        if self.telling.replace(true) {
+            return;
+        }
+        let this = self.clone();
+        self.start(Box::pin(async move {
+            loop {
+                let next = this.notes.borrow_mut().pop_front();
+                let Some(StatusNote { submission, is_news, waiters }) = next else { break };
+                if is_news {
+                    let hook = this.scoped(Inside::StatusHook, this.agent.on_submission_status(&submission));
+                    this.bounded("on_submission_status", None, hook).await;
+                }
+                for to in waiters {
+                    this.reply(to, Ok(Reply::Submission(Some(Box::new(submission.clone())))));
+                }
+            }
+            this.telling.set(false);
+        }));
+    }
+
     /// A method called by a client.
     pub(super) fn call(self: &Rc<Self>, conn: ConnId, call: RpcCall) {
         let RpcCall { id, method, args, readonly } = call;
-        let method = match self.agent.callables().get(&method) {
+        let callables = self.agent.callables().with_built_in(self.agent.config().callables);
+        let method = match callables.get(&method) {
             Ok(method) => method,
             Err(error) => {
                 let body = RpcBody::Error(error.message().to_string());

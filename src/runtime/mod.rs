@@ -28,10 +28,10 @@ use crate::{
         Engine, Identity,
         events::Event,
         input::{Answer, Command, ConnMeta, Input, ReplyTo},
-        outcome::{AlarmPlan, Cx, Effect, Outcome, StepResult},
+        outcome::{AlarmPlan, Cx, Effect, Outcome, StatusNote, StepResult},
     },
     error::{Error, Result},
-    ids::{Boot, ConnId, Fence, LegId, TurnId},
+    ids::{Boot, ConnId, Fence, LegId},
     limits,
     rng::Rng,
     time::Millis,
@@ -48,6 +48,15 @@ pub struct ConnRequest {
     pub label: String,
     /// The upgrade request.
     pub request: HttpRequest,
+}
+
+/// Code of the application that must not wait for some things, since they wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Inside {
+    /// What a turn waits for.
+    Turn,
+    /// The hook that waiters of a submission wait for.
+    StatusHook,
 }
 
 /// What the jobs of the running turn share.
@@ -77,8 +86,11 @@ pub struct Runtime<A: Agent, P: Platform> {
     active: RefCell<Option<ActiveTurn>>,
     /// The legs whose response hooks run. One that outlived a failed step is not started a second time.
     hooks: RefCell<Vec<LegId>>,
-    /// The turn whose code is being polled (`turns-and-tools.md` §2.2).
-    inside: Cell<Option<TurnId>>,
+    /// Whose code is being polled (`turns-and-tools.md` §2.2).
+    inside: Cell<Option<Inside>>,
+    /// Changes of submissions that the application is still to be told, and whether it is being told one.
+    notes: RefCell<VecDeque<StatusNote>>,
+    telling: Cell<bool>,
 }
 
 impl<A: Agent, P: Platform> Runtime<A, P> {
@@ -97,6 +109,8 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             active: RefCell::new(None),
             hooks: RefCell::new(Vec::new()),
             inside: Cell::new(None),
+            notes: RefCell::new(VecDeque::new()),
+            telling: Cell::new(false),
         })
     }
 
@@ -230,13 +244,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
                     this.post(Input::Wake);
                 }));
             }
-            Effect::Reply(to, answer) => {
-                let mut replies = self.replies.borrow_mut();
-                if let Some(at) = replies.iter().position(|(waits, _)| *waits == to) {
-                    // A caller that no longer waits loses nothing but the answer.
-                    let _ = replies.swap_remove(at).1.send(answer);
-                }
-            }
+            Effect::Reply(to, answer) => self.reply(to, answer),
             Effect::ValidateState(conn, state) => {
                 let command = match self.agent.validate_state(&state, &conn) {
                     Ok(()) => Command::SetState { state, source: Some(conn) },
@@ -254,8 +262,17 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             Effect::AuthorizeApproval(who, call, frame) => self.authorize_approval(who, *call, frame),
             Effect::ClientToolSettled(settled) => self.client_tool_settled(*settled),
             Effect::ResponseHook(leg, chain, response) => self.response_hook(leg, chain, *response),
+            Effect::SubmissionStatus(note) => self.submission_status(*note),
             Effect::Observe(chunk) => self.agent.on_chunk(&chunk),
             Effect::Emit(event) => self.observe(&event),
+        }
+    }
+
+    fn reply(&self, to: ReplyTo, answer: Result<Answer>) {
+        let mut replies = self.replies.borrow_mut();
+        if let Some(at) = replies.iter().position(|(waits, _)| *waits == to) {
+            // A caller that no longer waits loses nothing but the answer.
+            let _ = replies.swap_remove(at).1.send(answer);
         }
     }
 
@@ -403,6 +420,11 @@ impl<A: Agent, P: Platform> Mailbox for Runtime<A, P> {
         receiver
     }
 
+    fn mint(&self) -> String {
+        let mut rng = self.rng.borrow_mut();
+        rng.get_or_insert_with(|| Rng::new(self.platform.entropy())).text(16)
+    }
+
     fn now(&self) -> Millis {
         self.platform.now()
     }
@@ -412,10 +434,11 @@ impl<A: Agent, P: Platform> Mailbox for Runtime<A, P> {
     }
 
     fn inside_turn(&self) -> bool {
-        let inside = self.inside.take();
-        let is = inside.is_some();
-        self.inside.set(inside);
-        is
+        self.inside.get() == Some(Inside::Turn)
+    }
+
+    fn inside_status_hook(&self) -> bool {
+        self.inside.get() == Some(Inside::StatusHook)
     }
 
     fn send_binary(&self, conn: &ConnId, bytes: &[u8]) {

@@ -5,7 +5,7 @@ use super::{Row, Sql, Value};
 use crate::{
     engine::input::EffectClass,
     error::Result,
-    ids::{Boot, CallId, MessageId, TurnId},
+    ids::{Boot, CallId, ConnId, MessageId, TurnId},
     time::Millis,
 };
 
@@ -278,27 +278,30 @@ pub struct Continuation {
     pub request_id: String,
     /// The turn that goes on.
     pub turn: TurnId,
-    /// The socket that wants it.
-    pub conn: Option<String>,
+    /// The sockets that wait for it, the one that wants it last.
+    pub conns: Vec<ConnId>,
 }
 
 /// Records the wish to continue; there is one at a time.
 pub fn put_continuation(db: &dyn Sql, c: &Continuation, message: &str) -> Result<()> {
+    let names: Vec<&str> = c.conns.iter().map(|conn| conn.as_str()).collect();
     db.run(
         "INSERT INTO wk_continuation (request_id, turn, leaf_msg, conn, state) VALUES (?1, ?2, ?3, ?4, 'held') \
          ON CONFLICT (request_id) DO UPDATE SET conn = excluded.conn",
-        &[c.request_id.as_str().into(), c.turn.as_str().into(), message.into(), c.conn.as_deref().into()],
+        &[c.request_id.as_str().into(), c.turn.as_str().into(), message.into(), Value::Text(&crate::wire::string_array(&names))],
     )
 }
 
 /// The wish to continue, if there is one.
 pub fn continuation(db: &dyn Sql) -> Result<Option<Continuation>> {
     db.one("SELECT request_id, turn, conn FROM wk_continuation LIMIT 1", &[], |row| {
-        Ok(Continuation { request_id: row.text(0)?, turn: row.text(1)?.into(), conn: row.opt_text(2)? })
+        let names: Vec<String> = row.opt_text(2)?.and_then(|list| serde_json::from_str(&list).ok()).unwrap_or_default();
+        let conns = names.into_iter().map(ConnId::from).collect();
+        Ok(Continuation { request_id: row.text(0)?, turn: row.text(1)?.into(), conns })
     })
 }
 
-/// The wish is granted, or gone.
+/// What was wished for starts, or is not wanted any more.
 pub fn drop_continuation(db: &dyn Sql) -> Result<()> {
     db.run("DELETE FROM wk_continuation", &[])
 }

@@ -9,6 +9,7 @@ pub mod meta;
 pub mod outbox;
 pub mod schema;
 pub mod streams;
+pub mod submissions;
 pub mod turns;
 
 use crate::error::{Error, Result};

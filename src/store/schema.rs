@@ -1,7 +1,8 @@
 //! The tables, as numbered migrations. A migration that shipped is never edited.
 //!
 //! Primary keys are text and tables have no rowid, so that a row costs one write. Index entries are writes too: there is one index
-//! for live turns, one that allows a single open attempt, one to find a call by its id, and one for calls that may become overdue.
+//! for live turns, one that allows a single open attempt, one to find a call by its id, one for calls that may become overdue, and for
+//! submissions one by key, one for their order, and one for those that are not final.
 
 use super::{Sql, Value};
 use crate::error::{Error, Result};
@@ -40,6 +41,13 @@ const MIGRATIONS: &[&[&str]] = &[
     &[
         "ALTER TABLE wk_call ADD COLUMN wait_ms INTEGER",
         "CREATE INDEX wk_call_deadline ON wk_call (deadline_at) WHERE deadline_at IS NOT NULL",
+        // Messages last: reading the other columns does not read what they take up.
+        "CREATE TABLE wk_submission (id TEXT PRIMARY KEY, idem_key TEXT, seq INTEGER NOT NULL, status TEXT NOT NULL, metadata TEXT, \
+     error TEXT, message_id TEXT, chain INTEGER NOT NULL DEFAULT 0, applied_at INTEGER, created_at INTEGER NOT NULL, \
+     started_at INTEGER, completed_at INTEGER, messages TEXT) STRICT, WITHOUT ROWID",
+        "CREATE UNIQUE INDEX wk_submission_key ON wk_submission (idem_key) WHERE idem_key IS NOT NULL",
+        "CREATE INDEX wk_submission_seq ON wk_submission (seq)",
+        "CREATE INDEX wk_submission_live ON wk_submission (seq) WHERE completed_at IS NULL",
     ],
 ];
 

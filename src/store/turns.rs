@@ -48,7 +48,7 @@ pub struct Turn {
     pub request_id: RequestId,
     /// What it answers.
     pub kind: Kind,
-    /// Who started it (`ws-chat`, `programmatic`).
+    /// Who started it (`ws-chat`, `programmatic`, `submission`).
     pub trigger: String,
     /// The message it answers, or extends.
     pub anchor: Option<MessageId>,
@@ -72,6 +72,8 @@ pub struct Turn {
     pub metadata: Option<String>,
     /// The trailing user messages of its request, as a JSON array.
     pub origin_ids: Option<String>,
+    /// The submission whose messages it answers.
+    pub submission: Option<String>,
     /// When it was admitted.
     pub created_at: Millis,
 }
@@ -80,8 +82,9 @@ pub struct Turn {
 pub fn insert(db: &dyn Sql, t: &Turn, generation: i64, started_at: Option<Millis>) -> Result<()> {
     db.run(
         "INSERT INTO wk_turn (id, seq, generation, root_request_id, request_id, kind, trigger, state, user_msg, assistant_msg, \
-         branch_parent, attempt, body, metadata, origin_ids, created_at, started_at, yields, next_at, chain, client_tools) \
-         VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
+         branch_parent, attempt, body, metadata, origin_ids, created_at, started_at, yields, next_at, chain, client_tools, \
+         submission_id) \
+         VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
         &[
             t.id.as_str().into(),
             t.seq.into(),
@@ -103,6 +106,7 @@ pub fn insert(db: &dyn Sql, t: &Turn, generation: i64, started_at: Option<Millis
             t.not_before.map(|at| at.0).into(),
             i64::from(t.chain).into(),
             t.client_tools.as_deref().into(),
+            t.submission.as_deref().into(),
         ],
     )
 }
@@ -169,7 +173,7 @@ pub fn read_asked(db: &dyn Sql, t: &mut Turn) -> Result<()> {
 pub fn live(db: &dyn Sql) -> Result<Vec<(Turn, bool)>> {
     db.all(
         "SELECT id, seq, request_id, kind, trigger, user_msg, assistant_msg, attempt, cancel, origin_ids, created_at, yields, next_at, \
-         chain, state = 'parked' FROM wk_turn WHERE ended_at IS NULL ORDER BY seq",
+         chain, submission_id, state = 'parked' FROM wk_turn WHERE ended_at IS NULL ORDER BY seq",
         &[],
         |row| {
             let turn = Turn {
@@ -190,8 +194,9 @@ pub fn live(db: &dyn Sql) -> Result<Vec<(Turn, bool)>> {
                 yields: row.int(11)? != 0,
                 not_before: row.opt_int(12)?.map(Millis),
                 chain: u32::try_from(row.int(13)?).unwrap_or_default(),
+                submission: row.opt_text(14)?,
             };
-            Ok((turn, row.int(14)? != 0))
+            Ok((turn, row.int(15)? != 0))
         },
     )
 }

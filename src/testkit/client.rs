@@ -126,6 +126,8 @@ struct Probe {
     id: String,
     /// Sent after a tool result, to attach to the continuation.
     tool: bool,
+    /// The message that the answer will be read into, as it was when this was sent; an empty one if `None`.
+    seed: Option<Value>,
 }
 
 /// A stream that this tab asked for or attached to.
@@ -604,7 +606,8 @@ impl Tab {
 
     fn probe(&mut self, tool: bool) -> String {
         let id = self.mint("p");
-        self.probe = Some(Probe { id: id.clone(), tool });
+        let seed = self.messages.last().filter(|m| m["role"] == "assistant" && resumable(m)).cloned();
+        self.probe = Some(Probe { id: id.clone(), tool, seed });
         self.post(json!({ "type": "cf_agent_stream_resume_request", "probeId": id }));
         id
     }
@@ -754,9 +757,8 @@ impl Tab {
         if !probe.as_ref().is_some_and(|p| p.tool) {
             self.replayable.insert(id.into());
         }
-        if probe.is_some() {
+        if let Some(Probe { seed, .. }) = probe {
             self.local.insert(id.into());
-            let seed = self.messages.last().filter(|m| m["role"] == "assistant" && resumable(m)).cloned();
             let local = self.mint("a");
             self.own.retain(|own| own.request != id);
             self.own.push(Own {

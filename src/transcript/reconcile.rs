@@ -93,7 +93,7 @@ pub fn read(messages: &[Box<RawValue>]) -> Result<Vec<Posted<'_>>, String> {
 ///
 /// # Errors
 /// A sentence about the message that cannot be taken; nothing is stored then.
-pub fn plan(posted: &[Posted<'_>], stored: &Heads, regenerate: bool) -> Result<Plan, String> {
+pub fn plan(posted: &[Posted<'_>], stored: &Heads, regenerate: bool, takes_assistant_text: bool) -> Result<Plan, String> {
     let mut plan = Plan::default();
     let mut seen = BTreeSet::new();
     for p in posted.iter().rev().take_while(|p| p.role == Role::User).filter(|p| seen.insert(&*p.id)) {
@@ -107,12 +107,18 @@ pub fn plan(posted: &[Posted<'_>], stored: &Heads, regenerate: bool) -> Result<P
         let is_last = last.as_ref() == Some(&p.id);
         match (p.role, stored.get(&p.id)) {
             (Role::System, _) => plan.ignored.push((p.id.clone().into_owned(), "system messages are not taken from clients")),
+            (Role::Assistant, None) if takes_assistant_text && !regenerate => match client_message(p) {
+                Ok(taken) if taken.message.parts.iter().all(|part| wire::message::part_type(part) == "text") && new.insert(&*p.id) => {
+                    plan.insert.push(taken);
+                }
+                _ => plan.ignored.push((p.id.clone().into_owned(), "the assistant message is not only text")),
+            },
             (Role::Assistant, _) => {}
             (Role::User, Some(head)) if head.role != Role::User => {
                 plan.ignored.push((p.id.clone().into_owned(), "the stored message has another role"));
             }
             (Role::User, Some(head)) if is_last && !regenerate => {
-                let taken = user_message(p)?;
+                let taken = client_message(p)?;
                 if sanitise::content_hash(&taken.message) != head.hash {
                     plan.edit = Some(taken);
                 }
@@ -121,7 +127,7 @@ pub fn plan(posted: &[Posted<'_>], stored: &Heads, regenerate: bool) -> Result<P
             (Role::User, None) if !new.insert(&*p.id) => {
                 plan.ignored.push((p.id.clone().into_owned(), "the id is posted twice"));
             }
-            (Role::User, None) => plan.insert.push(user_message(p)?),
+            (Role::User, None) => plan.insert.push(client_message(p)?),
         }
     }
     if let Some(edit) = plan.edit.take_if(|_| !plan.insert.is_empty()) {
@@ -139,7 +145,19 @@ pub fn plan(posted: &[Posted<'_>], stored: &Heads, regenerate: bool) -> Result<P
     Ok(plan)
 }
 
-fn user_message(posted: &Posted<'_>) -> Result<Taken, String> {
+/// Several user messages as one: everything but text in order, and the texts with a blank line between them. It keeps the id and
+/// metadata of `newest`.
+pub fn collapse(all: &[UiMessage], mut newest: UiMessage) -> UiMessage {
+    let parts = all.iter().flat_map(|message| &message.parts);
+    newest.parts = parts.filter(|part| wire::message::part_type(part) != "text").cloned().collect();
+    let texts: Vec<String> = all.iter().map(UiMessage::text).filter(|text| !text.is_empty()).collect();
+    if !texts.is_empty() {
+        newest.parts.push(wire::message::text_part(texts.join("\n\n")));
+    }
+    newest
+}
+
+fn client_message(posted: &Posted<'_>) -> Result<Taken, String> {
     let raw = posted.raw.get();
     if raw.len() > limits::USER_MESSAGE {
         return Err(format!(
@@ -235,12 +253,25 @@ mod tests {
         ];
         for (name, posted, regenerate, inserted, edited, target, origin) in table {
             let raws = raws(&posted);
-            let plan = plan(&read(&raws).unwrap(), &stored(), regenerate).unwrap();
+            let plan = plan(&read(&raws).unwrap(), &stored(), regenerate, false).unwrap();
             assert_eq!(plan.insert.iter().map(|m| m.message.id.as_str()).collect::<Vec<_>>(), inserted, "{name}");
             assert_eq!(plan.edit.as_ref().map(|m| m.message.id.as_str()), edited, "{name}");
             assert_eq!(plan.target, target, "{name}");
             assert_eq!(plan.origin_ids, origin, "{name}");
         }
+    }
+
+    #[test]
+    fn a_greeting_of_the_page_is_taken_where_the_application_says_so() {
+        // decision 7, turns-and-tools.md §4.3
+        let tool = json!({"id":"z2","role":"assistant","parts":[{"type":"tool-pay","toolCallId":"c","state":"output-available"}]});
+        let raws = raws(&json!([assistant("z1"), tool, assistant("a1"), user("u2", "hi")]));
+        let taken = |takes| {
+            let plan = plan(&read(&raws).unwrap(), &stored(), false, takes).unwrap();
+            plan.insert.iter().map(|taken| taken.message.id.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(taken(false), ["u2"]);
+        assert_eq!(taken(true), ["z1", "u2"], "neither calls nor changes of what is stored");
     }
 
     #[test]
@@ -250,6 +281,6 @@ mod tests {
             assert!(read(&raws(&posted)).is_err(), "{posted}");
         }
         let raws = raws(&json!([user("u2", "fine"), {"id":"u3","role":"user","content":"v4"}]));
-        assert!(plan(&read(&raws).unwrap(), &stored(), false).unwrap_err().contains("older SDK"));
+        assert!(plan(&read(&raws).unwrap(), &stored(), false, false).unwrap_err().contains("older SDK"));
     }
 }

@@ -1,100 +1,11 @@
 // The page in a real browser, on the real worker, with the scripted provider behind it (issue A "Done when").
 
 import assert from "node:assert/strict";
-import { randomUUID } from "node:crypto";
-import { existsSync, mkdtempSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { after, before, test } from "node:test";
-import { fileURLToPath } from "node:url";
-import { chromium } from "playwright-core";
-import { startProvider } from "./provider.mjs";
+import { LIMIT_MS, connected, id, messages, ready, send, servePage, shows } from "./browser.mjs";
 import { SLOW_TEXT, TEXT } from "./scripts.mjs";
-import { startWorker } from "./worker.mjs";
 
-const CANDIDATES = [
-  process.env.CHROME_BIN,
-  "/usr/bin/chromium",
-  "/usr/bin/chromium-browser",
-  "/usr/bin/google-chrome",
-  "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
-];
-const browserPath = CANDIDATES.find((path) => path && existsSync(path));
-const built = existsSync(fileURLToPath(new URL("../../web/dist/index.html", import.meta.url)));
-const skip = browserPath === undefined ? "no browser: set CHROME_BIN" : built ? false : "the page is not built: npm run build -w web";
-
-const LIMIT_MS = 15_000;
-let provider;
-let worker;
-let browser;
-let pictures;
-
-before(async () => {
-  if (skip) return;
-  pictures = mkdtempSync(join(tmpdir(), "wakeful-page-"));
-  provider = await startProvider();
-  worker = await startWorker({ vars: provider.vars, assets: true });
-  browser = await chromium.launch({
-    executablePath: browserPath,
-    args: [
-      "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-      "--disable-component-update", "--disable-sync",
-    ],
-  });
-});
-after(async () => {
-  await browser?.close();
-  await worker?.stop();
-  await provider?.stop();
-  if (pictures !== undefined) console.log(`pictures: ${pictures}`);
-});
-
-/** A test with a conversation of its own; `visit()` opens a tab on it. */
-function pageTest(name, body) {
-  test(name, { skip, timeout: 60_000 }, async (t) => {
-    const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, permissions: ["clipboard-read", "clipboard-write"] });
-    t.after(() => context.close());
-    const conversation = `page-${randomUUID().slice(0, 8)}`;
-    const problems = [];
-    const visit = async () => {
-      const page = await context.newPage();
-      page.setDefaultTimeout(LIMIT_MS);
-      page.on("pageerror", (error) => problems.push(String(error)));
-      await page.goto(`${worker.url}/#/c/${encodeURIComponent(conversation)}`);
-      await connected(page);
-      return page;
-    };
-    const picture = (page, label) => page.screenshot({ path: join(pictures, `${name.replace(/\W+/g, "-")}-${label}.png`) });
-    try {
-      await body({ visit, conversation, picture });
-    } catch (error) {
-      for (const [at, page] of context.pages().entries()) await picture(page, `failed-${at}`).catch(() => {});
-      throw error;
-    }
-    assert.deepEqual(problems, [], "no uncaught error on the page");
-  });
-}
-
-const id = (name) => `[data-testid="${name}"]`;
-const connected = (page) => page.locator(`${id("connection")}[data-state="online"]`).first().waitFor({ state: "attached" });
-const messages = (page, role) => page.locator(role ? `${id("message")}[data-role="${role}"]` : id("message"));
-const ready = (page) => page.locator('[data-status="ready"]').first().waitFor({ state: "attached" });
-
-async function send(page, text) {
-  await page.locator(id("composer")).fill(text);
-  await page.locator(id("composer")).press("Enter");
-}
-
-/** Waits until the n-th message of that role shows the text. */
-async function shows(page, role, n, text) {
-  const message = messages(page, role).nth(n);
-  await message.waitFor();
-  await page.waitForFunction(
-    ([element, wanted]) => element.textContent.includes(wanted),
-    [await message.elementHandle(), text],
-    { timeout: LIMIT_MS },
-  );
-}
+const served = servePage({ scripted: true });
+const pageTest = served.test;
 
 pageTest("the page greets a newcomer with something to try", async ({ visit, picture }) => {
   const page = await visit();
@@ -109,7 +20,7 @@ pageTest("the page greets a newcomer with something to try", async ({ visit, pic
   await ready(page);
 });
 
-pageTest("a message streams, and a second tab shows the same", async ({ visit, conversation, picture }) => {
+pageTest("a message streams, and a second tab shows the same", async ({ visit, conversation, picture, provider }) => {
   // wire 74
   const gate = provider.gate(conversation);
   const one = await visit();
@@ -128,7 +39,7 @@ pageTest("a message streams, and a second tab shows the same", async ({ visit, c
   }
 });
 
-pageTest("a reload in mid-answer goes on where it was", async ({ visit, conversation }) => {
+pageTest("a reload in mid-answer goes on where it was", async ({ visit, conversation, provider }) => {
   // wire 97
   const gate = provider.gate(conversation);
   const page = await visit();
@@ -145,7 +56,7 @@ pageTest("a reload in mid-answer goes on where it was", async ({ visit, conversa
   assert.equal(await messages(page).count(), 2);
 });
 
-pageTest("stop keeps what was said and ends the model call", async ({ visit, conversation }) => {
+pageTest("stop keeps what was said and ends the model call", async ({ visit, conversation, provider }) => {
   // wire 142, 146
   const gate = provider.gate(conversation);
   const page = await visit();
@@ -239,7 +150,7 @@ pageTest("clear empties both tabs", async ({ visit }) => {
   for (const page of [one, two]) await page.waitForFunction((selector) => document.querySelectorAll(selector).length === 0, id("message"));
 });
 
-pageTest("a second message sent while the first is answered is answered next", async ({ visit, conversation }) => {
+pageTest("a second message sent while the first is answered is answered next", async ({ visit, conversation, provider }) => {
   // wire 138
   const gate = provider.gate(conversation);
   const page = await visit();
@@ -254,7 +165,7 @@ pageTest("a second message sent while the first is answered is answered next", a
   assert.equal(await messages(page).count(), 4);
 });
 
-pageTest("after a kill and a restart the conversation is there and goes on", async ({ visit, conversation, picture }) => {
+pageTest("after a kill and a restart the conversation is there and goes on", async ({ visit, conversation, picture, provider, worker }) => {
   // wire 22, 157
   const gate = provider.gate(conversation);
   const page = await visit();
@@ -282,4 +193,4 @@ pageTest("after a kill and a restart the conversation is there and goes on", asy
   await connected(page);
   await shows(page, "assistant", 2, "after");
   assert.equal(await messages(page).count(), 6);
-});
+}, { kills: true });

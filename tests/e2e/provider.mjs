@@ -12,8 +12,11 @@ import { violationsOf } from "./strict.mjs";
 
 export const MODEL = "openai-compatible/mock-1";
 
-/** Starts the provider. `scripts` adds to, or replaces, the built-in scripts for this provider only. */
-export async function startProvider({ scripts = {}, port = 0 } = {}) {
+/**
+ * Starts the provider. `scripts` adds to, or replaces, the built-in scripts for this provider only. Without `keepAlive` each
+ * request has a connection of its own, for clients that do not try again when an idle one closes under their hands.
+ */
+export async function startProvider({ scripts = {}, port = 0, keepAlive = true } = {}) {
   const table = { ...SCRIPTS, ...scripts };
   const calls = [];
   const violations = [];
@@ -23,6 +26,7 @@ export async function startProvider({ scripts = {}, port = 0 } = {}) {
   const report = (violation) => violations.push(violation);
 
   const server = createServer(async (request, response) => {
+    response.shouldKeepAlive &&= keepAlive;
     const chunks = [];
     for await (const chunk of request) chunks.push(chunk);
     const call = new Call({ request, response, body: Buffer.concat(chunks), gates, made });

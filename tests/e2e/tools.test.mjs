@@ -41,7 +41,7 @@ served.test("a server tool runs between two steps of one message", async (contex
   // The second request carries call and result; the tools are declared in both.
   assert.equal(calls.length, 2);
   for (const call of calls) {
-    assert.deepEqual(call.request.tools.map((tool) => tool.function.name).sort(), ["calculate", "current_time"]);
+    assert.deepEqual(call.request.tools.map((tool) => tool.function.name).sort(), ["calculate", "current_time", "save_note"]);
   }
   const [assistant, result] = calls[1].request.messages.slice(-2);
   assert.equal(assistant.content, "Let me see. ");

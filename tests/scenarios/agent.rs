@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use wakeful::{
     engine::input::TurnStatus,
     prelude::*,
-    testkit::{Client, Dial, Gates, Sockets, World, call, calls, script, text},
+    testkit::{Client, Dial, Gates, Sockets, World, call, calls, script, text, text_deltas},
 };
 
 use crate::{
@@ -786,7 +786,7 @@ fn a_tool_can_stop_its_own_turn() {
     assert_idle(&world);
 }
 
-// T07, tools §2.2, D1
+// T07, T106, tools §2.2, tools D1
 #[test]
 fn code_inside_a_turn_cannot_wait_for_another_and_the_hook_after_it_can() {
     let kept: std::rc::Rc<std::cell::RefCell<Option<AgentHandle>>> = std::rc::Rc::default();
@@ -823,7 +823,7 @@ fn code_inside_a_turn_cannot_wait_for_another_and_the_hook_after_it_can() {
 
 // --- hooks
 
-// tools §16.3, I22
+// T108, tools §16.3, I22
 #[test]
 fn the_hook_after_a_turn_runs_once_for_each_and_in_their_order() {
     let gates = Gates::new();
@@ -863,7 +863,7 @@ fn the_hook_after_a_turn_runs_once_for_each_and_in_their_order() {
     assert_idle(&world);
 }
 
-// tools §16.3, I22, recovery §6.6
+// T107, tools §16.3, I22, recovery §6.6
 #[test]
 fn a_hook_that_died_with_the_object_runs_again_and_is_told_so() {
     let gates = Gates::new();
@@ -1093,5 +1093,63 @@ fn a_tool_set_that_no_provider_would_take_ends_the_turn_with_the_reason() {
     let request = tab.send("hi");
     world.run();
     assert!(tab.terminals(&request)[0]["body"].as_str().unwrap().contains("bad name!"), "{:?}", tab.terminals(&request));
+    assert_idle(&world);
+}
+
+// T10, tools §3.4
+#[test]
+fn messages_are_added_where_the_application_says() {
+    let world = World::new(Custom::new()).model(script![text("One."), text("Three.")]);
+    let (tab, other) = (world.connect("S1"), world.connect("S2"));
+    tab.send("First.");
+    world.run();
+    let first = world.get_messages()[0]["id"].as_str().unwrap().to_owned();
+    let add = |place: Place, id: &'static str| {
+        let handle = world.handle();
+        world.block_on(async move { handle.add_messages_at(place, vec![UiMessage::user(id, id)]).await })
+    };
+    let refused = add(Place::After("nobody".into()), "lost").unwrap_err();
+    assert_eq!(refused.message(), "there is no message nobody to add one after");
+    assert_eq!(world.said(), ["user: First.", "assistant: One."]);
+    add(Place::After(first), "aside").unwrap();
+    assert_eq!(world.said(), ["user: First.", "user: aside"]);
+    add(Place::Root, "anew").unwrap();
+    assert_eq!(world.said(), ["user: anew"]);
+    add(Place::End, "and").unwrap();
+    world.run();
+    tab.send("Go on.");
+    world.run();
+    assert_eq!(world.said(), ["user: anew", "user: and", "user: Go on.", "assistant: Three."]);
+    assert_eq!((tab.said(), world.db().count("wk_msg")), (other.said(), 7));
+    assert_idle(&world);
+}
+
+// T16: a signal that was given before, and one that is given on the way
+#[test]
+fn a_turn_of_the_application_can_be_called_off() {
+    let signals = [Cancel::new(), Cancel::new()];
+    let given = signals.clone();
+    let save = Callables::new().with("save", move |call| {
+        let signal = call.arg::<usize>(0).map(|n| given[n].clone());
+        async move {
+            let result = call.handle.save_messages_until(vec![UiMessage::user("p1", "From the server.")], &signal?).await?;
+            Ok(Some(json!([result.status.as_str(), result.request_id.is_empty()])))
+        }
+    });
+    let world = World::new(Custom::new().callables(save)).model(script![text_deltas(&["word "; 4]).gate("held").text("never")]);
+    let tab = world.connect("S1");
+    signals[0].trip();
+    let early = tab.rpc("save", json!([0]));
+    world.run();
+    assert_eq!(tab.replies(&early)[0]["result"], json!(["aborted", true]));
+    assert_eq!((world.said().len(), world.provider_requests().len()), (0, 0));
+    let late = tab.rpc("save", json!([1]));
+    world.run();
+    assert!(tab.replies(&late).is_empty());
+    signals[1].trip();
+    world.run();
+    assert_eq!(tab.replies(&late)[0]["result"], json!(["aborted", false]));
+    assert_eq!(world.said(), ["user: From the server.", "assistant: word word word word "]);
+    assert_eq!(tab.said(), world.said());
     assert_idle(&world);
 }

@@ -567,7 +567,7 @@ fn a_decision_in_mid_stream_is_kept_and_carried_out_afterwards() {
     }
 }
 
-// T109 of legs: a tool that fails after it was allowed
+// T46 after an approval: a tool that fails
 #[test]
 fn an_allowed_call_may_fail_like_any_other() {
     let (agent, ran) = payer();
@@ -581,4 +581,27 @@ fn an_allowed_call_may_fail_like_any_other() {
     assert_eq!(world.said()[1], "assistant: [pay output-error] No such account.");
     assert_eq!(tab.said(), world.said());
     assert_idle(&world);
+}
+
+// wire X29: the tab attached when nothing of the message was allowed yet, so its stream begins with an empty message
+#[test]
+fn a_tab_that_attached_before_the_approval_gets_its_outcome_as_an_update() {
+    for approves in ["S1", "S2"] {
+        let (agent, ran) = payer();
+        let world = World::new(agent).model(script![calls([("look", json!({})), ("pay", json!({ "n": 1 }))]), text("Both.")]);
+        let tabs = [page(&world, "S1"), world.connect("S2")];
+        tabs[0].send("Go.");
+        world.run();
+        let open = tabs[0].open_calls();
+        tabs[0].tool_result(&open[0], json!("seen"));
+        world.run();
+        let approver = tabs.iter().find(|tab| tab.label() == approves).unwrap();
+        approver.approve(&open[1], true);
+        world.run();
+        assert_eq!(ran.borrow().len(), 1);
+        assert_eq!(world.said()[1], "assistant: [look output-available] [pay output-available] Both.");
+        same_screens(&world, &[&tabs[0], &tabs[1]]);
+        assert_idle(&world);
+        world.check();
+    }
 }

@@ -241,7 +241,7 @@ fn a_body_that_is_no_transcript_is_refused_with_a_reason_and_stores_nothing() {
     still_works(&world);
 }
 
-// decision 41, field A-04
+// T150, decision 41, field A-04
 #[test]
 fn an_oversized_frame_is_refused_if_its_id_can_be_read_and_ignored_otherwise() {
     let (world, _) = open_world();

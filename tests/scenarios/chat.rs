@@ -572,7 +572,7 @@ fn a_provider_that_says_when_is_asked_then_and_one_that_says_too_late_is_not() {
     assert_idle(&world);
 }
 
-// decision 34
+// T19, decision 34
 #[test]
 fn a_model_call_that_showed_something_or_cannot_get_better_is_not_made_again() {
     let shown: fn() -> Reply = || text("so far").broken("connection reset");
@@ -1004,7 +1004,7 @@ fn a_stop_while_a_retry_waits_or_a_hook_runs_ends_the_turn_at_once() {
     assert_idle(&world);
 }
 
-// tools §14, I12, I14
+// T147, tools §14, I12, I14
 #[test]
 fn a_tool_that_hears_the_stop_keeps_its_result_and_a_deaf_one_gets_its_grace() {
     for deaf in [false, true] {

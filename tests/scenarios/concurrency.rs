@@ -266,3 +266,49 @@ fn what_waits_waits_on_after_a_restart() {
         assert_eq!((world.jobs(), world.alarm_at()), (0, None));
     }
 }
+
+// T33, tools D6, decision 51
+#[test]
+fn waiting_messages_can_become_one() {
+    let world = world(Strategy::MergeCollapse).model(script![text("a").gate("g"), text("d")]);
+    let (tab, other) = (world.connect("S1"), world.connect("S2"));
+    tab.send("A");
+    world.run();
+    let file = json!({ "type": "file", "mediaType": "image/png", "url": "data:image/png;base64,AA==" });
+    let mut requests = vec![tab.send("B")];
+    world.run();
+    requests.push(other.send_message(json!({ "id": "c", "role": "user", "parts": [file, { "type": "text", "text": "C" }] })));
+    world.run();
+    requests.push(tab.send("D"));
+    world.run();
+    assert_eq!(tab.said()[2..], other.said()[2..], "everybody sees what became of them");
+    world.open_gate("g");
+    world.run();
+    assert_eq!(world.said(), ["user: A", "assistant: a", "user: B\n\nC\n\nD", "assistant: d"]);
+    let joined = &world.get_messages()[2];
+    assert_eq!(joined["id"].as_str(), tab.terminals(&requests[2])[0]["messageIds"][0].as_str(), "the id of the newest");
+    assert_eq!(joined["parts"][0]["type"], "file");
+    let outcomes = [outcome(&tab, &requests[0]), outcome(&other, &requests[1]), outcome(&tab, &requests[2])];
+    assert_eq!(outcomes, ["skipped", "skipped", "completed"]);
+    assert_eq!(world.provider_requests().len(), 2);
+    assert_eq!((tab.said(), other.said()), (world.said(), world.said()));
+    assert_idle(&world);
+}
+
+// T144: the sender alone gets no transcript with what it sent
+#[test]
+fn everybody_sees_a_turn_and_only_the_others_are_told_its_question() {
+    let world = world(Strategy::Queue).model(script![text("Hello.")]);
+    let tabs = [world.connect("S1"), world.connect("S2"), world.connect("S3")];
+    tabs.iter().for_each(|tab| drop(tab.take_frames()));
+    let request = tabs[0].send("Hi.");
+    world.run();
+    for (n, tab) in tabs.iter().enumerate() {
+        let frames = tab.take_frames();
+        let transcripts = frames.iter().filter(|f| f["type"] == "cf_agent_chat_messages").count();
+        assert_eq!(transcripts, if n == 0 { 1 } else { 2 });
+        assert_eq!(tab.chunks(&request).len(), tabs[0].chunks(&request).len());
+        assert_eq!(tab.said(), world.said());
+    }
+    assert_idle(&world);
+}

@@ -35,6 +35,7 @@ pub struct Custom {
     on_message: Option<Hook<(AgentHandle, ConnId, Message), ()>>,
     on_request: Option<Hook<(AgentHandle, HttpRequest), Option<HttpResponse>>>,
     authorize: Option<Hook<(Principal, ToolCall), Decision>>,
+    on_status: Option<Hook<SubmissionInspection, ()>>,
     wait: Option<ClientToolWait>,
     validate: Option<Check<Value, ()>>,
     tags: Option<Check<ConnRequest, Vec<String>>>,
@@ -53,6 +54,7 @@ impl Default for Custom {
             on_message: None,
             on_request: None,
             authorize: None,
+            on_status: None,
             wait: None,
             validate: None,
             tags: None,
@@ -129,6 +131,11 @@ impl Custom {
 
     pub fn authorize<Fut: Future<Output = Decision> + 'static>(mut self, hook: impl Fn(Principal, ToolCall) -> Fut + 'static) -> Self {
         self.authorize = Some(Rc::new(move |(who, call)| hook(who, call).boxed_local()));
+        self
+    }
+
+    pub fn on_status<Fut: Future<Output = ()> + 'static>(mut self, hook: impl Fn(SubmissionInspection) -> Fut + 'static) -> Self {
+        self.on_status = Some(Rc::new(move |submission| hook(submission).boxed_local()));
         self
     }
 
@@ -222,6 +229,13 @@ impl Agent for Custom {
         if let Some(hook) = &self.on_response {
             hook((handle.clone(), response.clone())).await;
         }
+    }
+
+    async fn on_submission_status(&self, submission: &SubmissionInspection) {
+        if let Some(hook) = &self.on_status {
+            hook(submission.clone()).await;
+        }
+        self.seen.add(format!("submission {} {}", submission.submission_id, submission.status.as_str()));
     }
 
     fn on_chat_error(&self, error: &ModelError, context: &ChatErrorContext) -> String {

@@ -513,7 +513,7 @@ fn a_step_that_fails_while_a_hook_runs_starts_no_second_one() {
     assert_idle(&world);
 }
 
-// tools §16.3, I10
+// T109, tools §16.3, I10
 #[test]
 fn hooks_that_start_turns_for_each_other_come_to_an_end() {
     let agent = Custom::new();

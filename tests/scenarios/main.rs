@@ -16,6 +16,7 @@ mod page_tools;
 mod resume;
 mod smoke;
 mod storage;
+mod submissions;
 
 use wakeful::{
     prelude::*,

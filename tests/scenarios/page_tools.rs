@@ -858,7 +858,52 @@ fn a_read_only_connection_answers_nothing() {
     assert_parked(&world);
 }
 
-// on_client_tool_result, on_chat_response for each leg (decision 30), extend_client_tool_wait
+// turns-and-tools.md §11: more time for a page
+#[test]
+fn the_application_lets_a_page_have_more_time() {
+    let world = World::new(Custom::new().wait(ClientToolWait::Timeout(2_000))).model(script![call("look", json!({})), text("Fine.")]);
+    let tab = page(&world, "S1");
+    tab.send("Look.");
+    world.run_until(|w| rows(w, "wk_turn WHERE state = 'parked'") == 1);
+    world.settle();
+    let id = tab.open_calls()[0].clone();
+    let more = |call: String, ms: u32| {
+        let handle = world.handle();
+        world.block_on(async move { handle.extend_client_tool_wait(&call, ms).await })
+    };
+    more(id.clone(), 60_000).unwrap();
+    world.run_for(50_000);
+    assert_eq!((world.events_named("tool:timeout").len(), tab.open_calls()), (0, vec![id.clone()]));
+    assert_eq!(more("nobodys".into(), 1).unwrap_err().message(), "the call nobodys is not waited for with a deadline");
+    world.run();
+    assert_eq!(world.said()[1], "assistant: [look output-error] Fine.");
+    assert!(more(id, 1).is_err(), "it is over");
+    assert_idle(&world);
+}
+
+// a tab that waits for the continuation goes on waiting when the object sleeps meanwhile
+#[test]
+fn who_waits_for_the_continuation_is_known_after_a_hibernation() {
+    let two = calls([("look", json!({})), ("ask", json!({})), ("look", json!({}))]);
+    let world = World::new(Custom::new()).model(script![two, text("Fine.")]);
+    let tabs = [page(&world, "S1"), world.connect("S2"), world.connect("S3")];
+    tabs[0].send("Look.");
+    world.run();
+    let open = tabs[0].open_calls();
+    tabs[0].tool_result(&open[0], json!(1));
+    tabs[1].tool_result(&open[1], json!(2));
+    world.run();
+    world.hibernate();
+    tabs[2].tool_result(&open[2], json!(3));
+    world.run();
+    for tab in &tabs {
+        assert_eq!(tab.of_type("cf_agent_stream_resuming").len(), 1, "{}", tab.label());
+    }
+    same_screens(&world, &[&tabs[0], &tabs[1], &tabs[2]]);
+    assert_idle(&world);
+}
+
+// on_client_tool_result, on_chat_response for each leg (decision 30)
 #[test]
 fn hooks_see_each_leg_and_each_answer() {
     let agent = Custom::new();

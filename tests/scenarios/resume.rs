@@ -51,7 +51,7 @@ fn a_probe_that_finds_nothing_says_so() {
     assert_eq!(world.clock().passed(), 0);
 }
 
-// wire 81, 82, 83, field P-01, P-03
+// T145, wire 81, 82, 83, field P-01, P-03
 #[test]
 fn a_socket_that_comes_in_mid_answer_gets_all_of_it_in_order() {
     let world = world();

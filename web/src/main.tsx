@@ -8,6 +8,7 @@ import "./styles/base.css";
 import "./styles/controls.css";
 import "./styles/layout.css";
 import "./styles/thread.css";
+import "./styles/tools.css";
 import "./styles/markdown.css";
 
 adoptTokenFromUrl();

@@ -190,12 +190,19 @@ impl Check {
                 _ => self.fail("60", format!("the body of a frame of {id} is no chunk: {body:.200}")),
             }
         }
+        if let Some(seq) = frame["seq"].as_u64().filter(|_| body.is_empty()) {
+            // A chunk that is not for this socket leaves its number.
+            if request.next_seq.is_some_and(|next| next != seq) {
+                self.fail("60", format!("blank {seq} of {id} where {:?} was due", request.next_seq));
+            }
+            request.next_seq = Some(seq + 1);
+        }
         if error {
             request.failed = true;
         }
         if done {
             let outcome = frame["outcome"].as_str().unwrap_or_default();
-            // A stream that died and will be recovered closes before its partial is folded (wire §4.13).
+            // T20. A stream that died and will be recovered closes before its partial is folded (wire §4.13).
             if request.unsaved && !replay && !self.cleared && outcome != "recovering" {
                 self.fail("167", format!("the terminal of {id} comes before its transcript"));
             }

@@ -1,30 +1,33 @@
 /** One conversation on the stock hooks: what is shown of it, and what each action of the reader does to it. */
 import { useAgentChat, type ChatTurnEndEvent } from "@cloudflare/ai-chat/react";
-import { generateId, type FileUIPart, type TextUIPart, type UIMessage } from "ai";
+import { generateId, getToolName, type FileUIPart, type TextUIPart, type UIMessage } from "ai";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
-import { announce } from "../lib/announce";
-import { useConnection } from "../lib/connection";
+import { useConnection, type Connection } from "../lib/connection";
 import { remember } from "../lib/conversations";
 import { isTouch, prefersReducedMotion } from "../lib/device";
+import { useGoingOn } from "../lib/going-on";
 import { loadHistory } from "../lib/history";
-import { useOutbox, type Outbox, type Outgoing } from "../lib/outbox";
+import { useOutbox, type Outbox } from "../lib/outbox";
+import { useAnnouncedAnswers, useDocumentStatus, useEscape, useFileDrop, useTitle } from "../lib/page-effects";
+import { noteReading, PAGE_TOOLS, READ_PAGE, readPage, SKIPPED } from "../lib/page-tools";
+import { useQueued, type Queued } from "../lib/queued";
 import { useStickyScroll } from "../lib/sticky-scroll";
-import { isVisible, textOf, titleFrom } from "../lib/text";
+import { isVisible } from "../lib/text";
+import { hasOpenPageCall, waitingIn } from "../lib/tool-calls";
 import { IconButton } from "./button";
 import { Composer, type ComposerHandle, type Draft } from "./composer";
 import { Confirm } from "./dialog";
-import { Files } from "./files";
-import { ArrowDown, Clock, Cross, Spinner, Trash } from "./icons";
+import { ArrowDown, Spinner, Trash } from "./icons";
 import { Message, type MessageActions } from "./message";
-import { ConnectionBanner, ConnectionPill, TurnError } from "./notices";
+import { ConnectionBanner, ConnectionPill, Parked, SharedNote, TurnError } from "./notices";
 import { Scroller, Shell } from "./shell";
+import { Waitee, Waiting } from "./waiting";
 import { Welcome } from "./welcome";
 
 /** The transport reports a lost socket as an error of the turn; the turn goes on and the hook finds it again. */
 const SOCKET_LOST = "WebSocket closed mid-stream";
 /** Messages drawn at first; a long transcript is drawn backwards in steps of this many. */
 const PAGE = 60;
-const ANNOUNCED_CHARS = 600;
 /** What is said of an answer that is not there, or not all of it. A replayed end is told by the server to those who were not there. */
 const ENDING = {
   stopped: "Stopped.",
@@ -39,6 +42,7 @@ type ChatProps = { name: string; token: string | null; title: string; onMenu: ()
 
 export function Chat({ name, token, title, onMenu }: ChatProps) {
   const outboxRef = useRef<Outbox | null>(null);
+  const queueRef = useRef<Queued | null>(null);
   const [ended, setEnded] = useState<ChatTurnEndEvent | null>(null);
   const [stopping, setStopping] = useState(false);
   const [clearOwed, setClearOwed] = useState(false);
@@ -62,28 +66,58 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
   const chat = useAgentChat({
     agent,
     getInitialMessages: loadHistory,
+    tools: PAGE_TOOLS,
+    onToolCall: ({ toolCall, addToolOutput }) => {
+      if (toolCall.toolName !== READ_PAGE) return;
+      const facts = readPage();
+      noteReading(toolCall.toolCallId, facts);
+      if (asked.approvals > 0) sendOutput(agent, toolCall.toolCallId, READ_PAGE, { output: facts });
+      else addToolOutput({ toolCallId: toolCall.toolCallId, output: facts });
+    },
     onTurnEnd: (event) => {
       setStopping(false);
+      queueRef.current?.advance(event.messageIds ?? []);
       outboxRef.current?.confirm(event.messageIds ?? []);
       setEnded(event);
       setCutAt(null);
     },
   });
-  const { messages, status, error, isServerStreaming, isRecovering, isToolContinuation } = chat;
+  const { messages: all, status, error, isRecovering, isToolContinuation } = chat;
 
-  const busy = status === "submitted" || status === "streaming" || isServerStreaming;
+  // The hook also says that the server is streaming while a call of this page's tools is open, however long that is.
+  const end = all.findLast((message) => message.role !== "system");
+  const pageCall = hasOpenPageCall(end);
+  const isServerStreaming = chat.isServerStreaming && (connection.stream !== null || !pageCall);
+  const asked = waitingIn(end);
+  const waits = asked.approvals + asked.questions > 0;
+  // Of several calls one is answered: the hook awaits what follows, which comes only when a person has answered the rest.
+  const held = status === "submitted" && isToolContinuation && waits;
+  const running = (status === "submitted" && !held) || status === "streaming" || isServerStreaming;
+  const goingOn = useGoingOn(end?.id, waits || pageCall, running || connection.state !== "online");
+  const busy = running || goingOn;
+  const parked = waits && !busy && !isRecovering;
+
+  const queue = useQueued(all, busy, status === "submitted" && !isToolContinuation && isServerStreaming);
+  const messages = useMemo(() => (queue.ids.size === 0 ? all : all.filter((message) => !queue.ids.has(message.id))), [all, queue.ids]);
+  const later = queue.ids.size === 0 ? [] : all.filter((message) => queue.ids.has(message.id));
   const ownError = status === "error" && error !== undefined && error.message !== SOCKET_LOST ? error.message : null;
   // Stopping ends the hook's turn at once and the server's a round trip later, with a transcript: a message sent in
   // between would be wiped off this screen by it.
   const idle = connection.synced && !busy && !stopping && !clearOwed;
-  const outbox = useOutbox(name, idle && status !== "error", ({ id, parts }) => {
+  const outbox = useOutbox(name, idle && status !== "error", parked || pageCall, ({ id, parts }) => {
     setEnded(null);
     remember(name, { touch: true });
-    void chat.sendMessage({ id, role: "user", parts });
+    void released().then(() => chat.sendMessage({ id, role: "user", parts }));
   });
   useEffect(() => {
     outboxRef.current = outbox;
+    queueRef.current = queue;
   });
+
+  /** The hook takes a new request badly while it still awaits what follows an answered call. */
+  async function released(): Promise<void> {
+    if (held) await chat.stop();
+  }
 
   // The first piece of the answer proves that the server has the question.
   const { confirmAll } = outbox;
@@ -92,6 +126,7 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
   }, [status, confirmAll]);
 
   const last = messages.at(-1);
+  const online = connection.state === "online";
   const live = busy && last?.role === "assistant" && (status !== "submitted" || isToolContinuation) ? last : undefined;
   const remote = isServerStreaming && status === "ready" && !isToolContinuation;
   const endedHere = !busy && ended !== null && concerns(ended, messages) ? ended : null;
@@ -103,7 +138,7 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
 
   useDocumentStatus(status);
   useTitle(name, messages);
-  useAnnouncedAnswers(busy, messages, turnError);
+  useAnnouncedAnswers(busy, messages, turnError, parked);
 
   const { stop } = chat;
   const stopTurn = useCallback(() => {
@@ -151,27 +186,44 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
     clearHistory();
   }, [clearOwed, busy, stopping, clearHistory]);
 
-  const latest = useRef({ chat, scroll });
+  const latest = useRef({ chat, scroll, released, asked });
   useEffect(() => {
-    latest.current = { chat, scroll };
+    latest.current = { chat, scroll, released, asked };
   });
   const actions = useMemo<MessageActions>(
     () => ({
       regenerate: (messageId) => {
         setEnded(null);
-        void latest.current.chat.regenerate({ messageId });
+        const { chat, released } = latest.current;
+        void released().then(() => chat.regenerate({ messageId }));
         composer.current?.focus();
       },
       edit: (message, text) => {
         setEnded(null);
         const files = message.parts.filter((part) => part.type === "file");
-        void latest.current.chat.sendMessage({ messageId: message.id, role: "user", parts: [...files, { type: "text", text }] });
+        const { chat, released } = latest.current;
+        void released().then(() => chat.sendMessage({ messageId: message.id, role: "user", parts: [...files, { type: "text", text }] }));
         latest.current.scroll.toEnd();
         composer.current?.focus();
       },
-      answerApproval: (id, approved) => void latest.current.chat.addToolApprovalResponse({ id, approved }),
+      tools: {
+        allow: (part) => {
+          if (part.state === "approval-requested") void latest.current.chat.addToolApprovalResponse({ id: part.approval.id, approved: true });
+        },
+        answer: (part, text) => {
+          const { chat, asked } = latest.current;
+          const output = { answer: text };
+          if (asked.approvals > 0) sendOutput(agent, part.toolCallId, getToolName(part), { output });
+          else chat.addToolOutput({ toolCallId: part.toolCallId, toolName: getToolName(part), output });
+        },
+        // The hook sends no reason with a denial, and asks that nothing follow an error. What follows these is shown as the answer
+        // to anybody else is: by the frames every tab gets.
+        deny: (part, reason) =>
+          agent.send(JSON.stringify({ type: "cf_agent_tool_approval", toolCallId: part.toolCallId, approved: false, ...(reason === "" ? {} : { reason }), autoContinue: true })),
+        skip: (part) => sendOutput(agent, part.toolCallId, getToolName(part), { state: "output-error", errorText: SKIPPED }),
+      },
     }),
-    [],
+    [agent],
   );
 
   const [start, setStart] = useState(() => Math.max(0, messages.length - PAGE));
@@ -194,6 +246,7 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
           </>
         }
       >
+        <SharedNote state={agent.state} />
         <div className="thread-area">
           {/* A greeting is read from its start, however small the screen. */}
           <Scroller ref={empty ? undefined : scroll.ref}>
@@ -203,10 +256,20 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
                 Show {Math.min(PAGE, from)} earlier messages
               </button>
             )}
-            {messages.slice(from).map((message) => (
-              <Message key={message.id} message={message} live={message === live} locked={!idle} last={message === last} actions={actions} />
+            {messages.slice(from).map((message, index, shown) => (
+              <Message
+                key={message.id}
+                message={message}
+                live={message === live}
+                locked={!idle}
+                last={message === last}
+                continued={message.role === "assistant" && live !== undefined && shown[index + 1] === live}
+                queued={false}
+                online={online}
+                actions={actions}
+              />
             ))}
-            {busy && (live === undefined || !isVisible(live)) && <Waiting />}
+            {busy && (live === undefined || !isVisible(live) || status === "submitted" || goingOn) && <Waiting />}
             {isRecovering && !busy && (
               <p className="state-line" role="status" data-testid="recovering">
                 <Spinner size={16} />
@@ -228,15 +291,19 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
                 {ENDING[ending]}
               </p>
             )}
+            {later.map((message) => (
+              <Message key={message.id} message={message} live={false} locked last={false} continued={false} queued online={online} actions={actions} />
+            ))}
             {outbox.waiting.map((message) => (
               <Waitee
                 key={message.id}
                 message={message}
-                reason={connection.state !== "online" ? "offline" : turnError !== null ? "failed" : "queued"}
+                reason={!online ? "offline" : turnError !== null ? "failed" : parked ? "parked" : "queued"}
                 onRemove={() => outbox.remove(message.id)}
                 onSend={() => {
                   chat.clearError();
                   setEnded(null);
+                  if (parked) outbox.release();
                 }}
               />
             ))}
@@ -250,13 +317,14 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
         </div>
         <div className="dock">
           <ConnectionBanner connection={connection} />
-          {remote && (
+          {parked && <Parked waiting={asked} touch={isTouch()} />}
+          {remote && connection.stream !== "continuation" && (
             <p className="state-line remote" role="status" data-testid="remote">
               <span className="pulse" aria-hidden="true" />
               Answering a message from elsewhere
             </p>
           )}
-          <Composer ref={composer} draftKey={name} busy={busy} hint={hintFor(connection.state === "online", busy)} onSend={send} onStop={stopTurn} />
+          <Composer ref={composer} draftKey={name} busy={busy} hint={hintFor(online, busy)} onSend={send} onStop={stopTurn} />
         </div>
       </Shell>
       {dropping && (
@@ -271,6 +339,14 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
       )}
     </main>
   );
+}
+
+/**
+ * Answers a call without the hook. After its own answer the hook awaits the rest in a message that does not hold the calls, and
+ * throws when the result of one that is allowed later arrives in it; so a call beside an open approval is answered this way.
+ */
+function sendOutput(agent: Connection["agent"], toolCallId: string, toolName: string, outcome: { output: unknown } | { state: "output-error"; errorText: string }): void {
+  agent.send(JSON.stringify({ type: "cf_agent_tool_result", toolCallId, toolName, ...outcome, autoContinue: true }));
 }
 
 function hintFor(online: boolean, busy: boolean): string {
@@ -289,123 +365,4 @@ function concerns(ended: ChatTurnEndEvent, messages: readonly UIMessage[]): bool
 function endingOf({ outcome, replay }: ChatTurnEndEvent, blank: boolean): keyof typeof ENDING | null {
   if (outcome === "aborted") return replay ? "interrupted" : "stopped";
   return outcome === "completed" && blank ? "empty" : null;
-}
-
-function Waiting() {
-  return (
-    <div className="waiting" role="status" data-testid="waiting">
-      <span className="sr-only">The agent is answering</span>
-      <span className="dots" aria-hidden="true">
-        <i />
-        <i />
-        <i />
-      </span>
-    </div>
-  );
-}
-
-type WaiteeProps = { message: Outgoing; reason: "offline" | "queued" | "failed"; onRemove: () => void; onSend: () => void };
-
-const WAITING_FOR: Record<WaiteeProps["reason"], string> = {
-  offline: "Waiting for the connection",
-  queued: "Queued: goes out after this answer",
-  failed: "Held back: the last answer failed",
-};
-
-/** A message of the reader that has not been handed over yet. */
-function Waitee({ message, reason, onRemove, onSend }: WaiteeProps) {
-  const files = message.parts.filter((part) => part.type === "file");
-  const text = message.parts.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n\n");
-  return (
-    <article className="message user pending" data-testid="queued" data-role="user" data-message-id={message.id} data-reason={reason} aria-label="You, not sent yet">
-      <Files files={files} />
-      {text !== "" && <div className="bubble">{text}</div>}
-      <p className="pending-note">
-        <Clock size={13} />
-        {WAITING_FOR[reason]}
-        {reason === "failed" && (
-          <button type="button" className="link" onClick={onSend}>
-            Send now
-          </button>
-        )}
-        <IconButton label="Take this message back" data-testid="unsend" onClick={onRemove}>
-          <Cross size={13} />
-        </IconButton>
-      </p>
-    </article>
-  );
-}
-
-/** Puts the hook's status on the root element, where tests and styles find it whatever is rendered below. */
-function useDocumentStatus(status: string): void {
-  useEffect(() => {
-    const root = document.getElementById("root");
-    if (!root) return;
-    root.dataset.status = status;
-    return () => {
-      root.dataset.status = "loading";
-    };
-  }, [status]);
-}
-
-function useTitle(name: string, messages: readonly UIMessage[]): void {
-  const title = titleFrom(messages);
-  useEffect(() => {
-    if (title !== undefined) remember(name, { title });
-  }, [name, title]);
-}
-
-/** Reads a finished answer out once; a live region on the growing text would stutter it token by token. */
-function useAnnouncedAnswers(busy: boolean, messages: readonly UIMessage[], turnError: string | null): void {
-  const wasBusy = useRef(busy);
-  useEffect(() => {
-    const finished = wasBusy.current && !busy;
-    wasBusy.current = busy;
-    if (!finished || turnError !== null) return;
-    const last = messages.at(-1);
-    if (last?.role !== "assistant") return;
-    const text = textOf(last).replace(/[*_`#>|]+/g, "");
-    announce(text.length > ANNOUNCED_CHARS ? `${text.slice(0, ANNOUNCED_CHARS)}… The rest is in the conversation.` : text);
-  }, [busy, messages, turnError]);
-}
-
-function useEscape(active: boolean, action: () => void): void {
-  useEffect(() => {
-    if (!active) return;
-    const onKeyDown = (event: KeyboardEvent) => {
-      if (event.key === "Escape" && !event.defaultPrevented && document.querySelector("dialog[open]") === null) action();
-    };
-    window.addEventListener("keydown", onKeyDown);
-    return () => window.removeEventListener("keydown", onKeyDown);
-  }, [active, action]);
-}
-
-/**
- * Takes files dropped anywhere in the window: beside a smaller target the browser would open them in place of the page.
- * Says whether some are being dragged over it.
- */
-function useFileDrop(onFiles: (files: FileList) => void): boolean {
-  const [over, setOver] = useState(false);
-  const latest = useRef(onFiles);
-  useEffect(() => {
-    latest.current = onFiles;
-  });
-  useEffect(() => {
-    const listeners = new AbortController();
-    const on = (type: "dragover" | "dragleave" | "drop", handle: (event: DragEvent, data: DataTransfer) => void) =>
-      window.addEventListener(type, (event) => event.dataTransfer?.types.includes("Files") && handle(event, event.dataTransfer), listeners);
-    on("dragover", (event) => {
-      event.preventDefault();
-      setOver(true);
-    });
-    // Leaving an element for another one is not leaving the window.
-    on("dragleave", (event) => setOver(event.relatedTarget !== null));
-    on("drop", (event, data) => {
-      event.preventDefault();
-      setOver(false);
-      latest.current(data.files);
-    });
-    return () => listeners.abort();
-  }, []);
-  return over;
 }

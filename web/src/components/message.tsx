@@ -5,15 +5,15 @@ import { flushSync } from "react-dom";
 import { isVisible, textOf } from "../lib/text";
 import { CopyButton, IconButton } from "./button";
 import { Files } from "./files";
-import { External, Pencil, Refresh } from "./icons";
+import { Clock, External, Pencil, Refresh } from "./icons";
 import { Markdown } from "./markdown";
 import { Reasoning } from "./reasoning";
-import { ToolCard } from "./tool";
+import { ToolCard, type ToolAnswers } from "./tool";
 
 export type MessageActions = {
   regenerate: (messageId: string) => void;
   edit: (message: UIMessage, text: string) => void;
-  answerApproval: (approvalId: string, approved: boolean) => void;
+  tools: ToolAnswers;
 };
 
 type MessageProps = {
@@ -23,10 +23,15 @@ type MessageProps = {
   /** A turn is under way, or nobody would hear: history cannot be rewritten now. */
   locked: boolean;
   last: boolean;
+  /** What goes on with it stands in the next message until the server has joined them. */
+  continued: boolean;
+  /** The server has it and is still busy with another one. */
+  queued: boolean;
+  online: boolean;
   actions: MessageActions;
 };
 
-export const Message = memo(function Message({ message, live, locked, last, actions }: MessageProps) {
+export const Message = memo(function Message({ message, live, locked, last, continued, queued, online, actions }: MessageProps) {
   const [editing, setEditing] = useState(false);
   const editButton = useRef<HTMLButtonElement>(null);
   const user = message.role === "user";
@@ -42,19 +47,26 @@ export const Message = memo(function Message({ message, live, locked, last, acti
   if (message.role === "assistant" && !live && !isVisible(message)) return null;
   return (
     <article
-      className={`message ${message.role}${last ? " last" : ""}`}
+      className={`message ${message.role}${last ? " last" : ""}${queued ? " pending" : ""}`}
       data-testid="message"
+      data-queued={queued}
       data-role={message.role}
       data-message-id={message.id}
       data-live={live}
-      aria-label={user ? "You" : message.role === "assistant" ? "Assistant" : "System"}
+      aria-label={user ? (queued ? "You, not answered yet" : "You") : message.role === "assistant" ? "Assistant" : "System"}
     >
       {user ? (
         <UserContent message={message} editing={editing} locked={locked} onDone={stopEditing} actions={actions} />
       ) : (
-        <Parts message={message} live={live} onAnswer={actions.answerApproval} />
+        <Parts message={message} live={live} last={last || continued} online={online} tools={actions.tools} />
       )}
-      {!live && !editing && (
+      {queued && (
+        <p className="pending-note" data-testid="server-queued">
+          <Clock size={13} />
+          Queued: answered after this one
+        </p>
+      )}
+      {!live && !editing && !continued && !queued && (
         <div className="message-actions">
           {text !== "" && <CopyButton text={() => text} label="Copy message" size={15} />}
           {user ? (
@@ -74,12 +86,14 @@ export const Message = memo(function Message({ message, live, locked, last, acti
   );
 });
 
-function Parts({ message, live, onAnswer }: { message: UIMessage; live: boolean; onAnswer: MessageActions["answerApproval"] }) {
+type PartsProps = Pick<MessageProps, "message" | "live" | "last" | "online"> & { tools: ToolAnswers };
+
+function Parts({ message, live, last, online, tools }: PartsProps) {
   const sources: (SourceUrlUIPart | SourceDocumentUIPart)[] = [];
   const shown = message.parts.map((part, index) => {
     // Providers may leave a part "streaming" for ever when a turn breaks off; only the last part of a live answer is.
     const growing = live && index === message.parts.length - 1;
-    if (isToolUIPart(part)) return <ToolCard key={part.toolCallId} part={part} live={live} onAnswer={onAnswer} />;
+    if (isToolUIPart(part)) return <ToolCard key={part.toolCallId} part={part} live={live} last={last} online={online} answers={tools} />;
     switch (part.type) {
       case "text":
         return part.text === "" ? null : <Markdown key={index} text={part.text} live={growing} />;

@@ -1,7 +1,8 @@
 /** What the page says about the connection and about answers that did not come, each with what to do about it. */
 import { useSyncExternalStore, type ReactNode } from "react";
 import type { Connection, ConnectionState } from "../lib/connection";
-import { Alert, Refresh, Spinner } from "./icons";
+import type { Waiting } from "../lib/tool-calls";
+import { Alert, Clock, Note, Refresh, Spinner } from "./icons";
 
 const CONNECTION: Record<ConnectionState, string> = {
   connecting: "Connecting",
@@ -74,6 +75,29 @@ function Banner({ tone, icon, action, children }: { tone: "warn" | "bad"; icon: 
       <p>{children}</p>
       {action}
     </div>
+  );
+}
+
+/** Nothing runs and nothing is late: the conversation rests until somebody answers, or says something else. */
+export function Parked({ waiting, touch }: { waiting: Waiting; touch: boolean }) {
+  const above = waiting.approvals + waiting.questions > 1 ? "the requests" : "the request";
+  return (
+    <p className="state-line quiet parked" role="status" data-testid="parked">
+      <Clock size={15} />
+      <span>{touch ? "Waiting for you, or for another message" : `Waiting for you. Answer ${above} above, or send a message to go on without.`}</span>
+    </p>
+  );
+}
+
+/** What the agent keeps for everybody in this conversation. */
+export function SharedNote({ state }: { state: unknown }) {
+  const { note } = (typeof state === "object" && state !== null ? state : {}) as { note?: unknown };
+  if (typeof note !== "string" || note === "") return null;
+  return (
+    <aside className="shared-note" aria-label="Note of this conversation" data-testid="note" title={note}>
+      <Note size={15} />
+      <span>{note}</span>
+    </aside>
   );
 }
 

@@ -1,12 +1,12 @@
 /** What an empty conversation says to somebody who has never seen this: what it is, and three things to try. */
 import type { ComponentType } from "react";
-import { Clock, Logo, Sparkle, Wrench } from "./icons";
+import { Clock, Logo, Note, Sparkle } from "./icons";
 
 type Suggestion = { text: string; title: string; note: string; Icon: ComponentType<{ size?: number }> };
 
 const SUGGESTIONS: Suggestion[] = [
   { text: "What can you do?", title: "What can you do?", note: "Meet the agent that answers here", Icon: Sparkle },
-  { text: "Calculate 12 * (7 + 1)", title: "Calculate 12 * (7 + 1)", note: "Watch it call a tool on the server", Icon: Wrench },
+  { text: "Save a note: buy milk", title: "Save a note: buy milk", note: "A tool that runs only if you allow it", Icon: Note },
   { text: "Talk slowly for 30 seconds", title: "Talk slowly for 30 seconds", note: "Reload in mid-answer: it goes on", Icon: Clock },
 ];
 

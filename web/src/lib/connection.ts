@@ -15,6 +15,9 @@ const APPLICATION_CLOSE = 4_000;
 
 export type ConnectionState = "connecting" | "online" | "reconnecting" | "closed";
 
+/** What arrives right now: nothing, the answer to a message, or what follows an answer of the reader to a tool. */
+export type Stream = null | "turn" | "continuation";
+
 export type Connection = ReturnType<typeof useConnection>;
 
 export type WireEvents = {
@@ -30,6 +33,7 @@ export function useConnection(name: string, token: string | null, events: WireEv
   const [obstacle, setObstacle] = useState<string | null>(null);
   const [synced, setSynced] = useState(false);
   const live = useRef<string | null>(null);
+  const [stream, setStream] = useState<Stream>(null);
   const open = useRef(false);
   const query = useMemo(() => (token === null ? undefined : { token }), [token]);
   const handlers = useRef(events);
@@ -46,8 +50,13 @@ export function useConnection(name: string, token: string | null, events: WireEv
         setSynced(true);
         break;
       case "cf_agent_use_chat_response":
-        if (!frame.done && !frame.error) live.current = frame.id ?? null;
-        else if (live.current === frame.id) live.current = null;
+        if (!frame.done && !frame.error) {
+          live.current = frame.id ?? null;
+          setStream(frame.continuation ? "continuation" : "turn");
+        } else if (live.current === frame.id) {
+          live.current = null;
+          setStream(null);
+        }
         break;
       case "cf_agent_chat_messages":
         if (Array.isArray(frame.messages)) handlers.current.onTranscript(frame.messages);
@@ -72,6 +81,7 @@ export function useConnection(name: string, token: string | null, events: WireEv
     },
     onClose: () => {
       live.current = null;
+      setStream(null);
       setSynced(false);
       setState((before) => (before === "online" ? "reconnecting" : before));
       handlers.current.onLost();
@@ -101,12 +111,13 @@ export function useConnection(name: string, token: string | null, events: WireEv
     obstacle,
     /** Connected, and the server has said whether a turn is under way. */
     synced: synced && state === "online",
+    stream,
     /** The request whose answer is being streamed, whoever asked for it. */
     liveRequest: useCallback(() => live.current, []),
   };
 }
 
-type Frame = { type?: string; id?: string; done?: boolean; error?: boolean; messages?: { id: string }[] };
+type Frame = { type?: string; id?: string; done?: boolean; error?: boolean; continuation?: boolean; messages?: { id: string }[] };
 
 const WATCHED = /"type":\s*"cf_agent_(?:stream_|use_chat_response|chat_clear|chat_messages)/;
 

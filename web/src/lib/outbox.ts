@@ -31,6 +31,8 @@ export type Outbox = {
   /** Sends the message now if `open` says that the server would begin with it at once, else lets it wait. */
   offer: (message: Outgoing, open: boolean) => void;
   remove: (id: string) => void;
+  /** Sends the first waiting message, whatever it waits for. */
+  release: () => void;
   /** The server has shown that it has these messages. */
   confirm: (ids: Iterable<string>) => void;
   confirmAll: () => void;
@@ -42,8 +44,11 @@ export type Outbox = {
   empty: () => void;
 };
 
-/** `free`: the server is there and has nothing to do, so the next waiting message may go. */
-export function useOutbox(name: string, free: boolean, send: (message: Outgoing) => void): Outbox {
+/**
+ * `free`: the server is there and has nothing to do, so the next waiting message may go; `hold`: it had better not go by itself,
+ * since it would overtake what the reader has been asked meanwhile.
+ */
+export function useOutbox(name: string, free: boolean, hold: boolean, send: (message: Outgoing) => void): Outbox {
   const store = storeOf(name);
   const waiting = useStored(store);
   const unconfirmed = useRef(new Map<string, Outgoing>());
@@ -71,15 +76,16 @@ export function useOutbox(name: string, free: boolean, send: (message: Outgoing)
     [store, deliver],
   );
 
-  useEffect(() => {
-    if (!free) {
-      handed.current = null;
-      return;
-    }
+  const release = useCallback(() => {
     const next = store.get()[0];
     if (handed.current !== null || next === undefined) return;
     remove(next.id);
     deliver(next);
+  }, [store, remove, deliver]);
+
+  useEffect(() => {
+    if (!free) handed.current = null;
+    else if (!hold) release();
   });
 
   const confirm = useCallback((ids: Iterable<string>) => {
@@ -94,6 +100,7 @@ export function useOutbox(name: string, free: boolean, send: (message: Outgoing)
     waiting,
     offer,
     remove,
+    release,
     confirm,
     confirmAll: useCallback(() => confirm([...unconfirmed.current.keys()]), [confirm]),
     suspectAll: useCallback(() => {

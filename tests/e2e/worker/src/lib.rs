@@ -6,3 +6,4 @@ mod desk;
 mod probe;
 #[cfg(target_arch = "wasm32")]
 mod routes;
+mod twin;

@@ -1,7 +1,7 @@
 //! The classes and the routes.
 
 use wakeful::{
-    Config,
+    Config, MessageConcurrency,
     durable::{
         Cors, Gate, RouteOptions, Target, route, route_to,
         worker::{Context, Env, Request, Response, Result, event},
@@ -10,7 +10,7 @@ use wakeful::{
     runtime::router::query_param,
 };
 
-use crate::{desk::Clerk, probe::Probe};
+use crate::{desk::Clerk, probe::Probe, twin::Twin};
 
 wakeful::durable_agent!(pub struct OpenState for Probe = |env| Probe::new(Config { client_state: true, ..Config::default() }, model(env)));
 wakeful::durable_agent!(pub struct ClosedState for Probe = |env| Probe::new(Config::default(), model(env)));
@@ -18,6 +18,15 @@ wakeful::durable_agent!(
     pub struct Anonymous for Probe = |env| Probe::new(Config { client_state: true, send_identity: false, ..Config::default() }, model(env))
 );
 wakeful::durable_agent!(pub struct Desk for Clerk = |env| Clerk::new(model(env)));
+
+// What is compared with the original: one agent, a class for each way to treat messages that overlap.
+wakeful::durable_agent!(pub struct QueueChat for Twin = |env| Twin::new(MessageConcurrency::Queue, model(env)));
+wakeful::durable_agent!(pub struct LatestChat for Twin = |env| Twin::new(MessageConcurrency::Latest, model(env)));
+wakeful::durable_agent!(pub struct MergeChat for Twin = |env| Twin::new(MessageConcurrency::Merge, model(env)));
+wakeful::durable_agent!(pub struct DropChat for Twin = |env| Twin::new(MessageConcurrency::Drop, model(env)));
+wakeful::durable_agent!(
+    pub struct DebounceChat for Twin = |env| Twin::new(MessageConcurrency::Debounce { ms: 300 }, model(env))
+);
 
 fn model(env: &Env) -> ModelRef {
     let var = |name: &str| env.var(name).ok().map(|v| v.to_string());
