@@ -173,6 +173,11 @@ impl Clients {
         self.get(conn).is_some_and(|c| c.awaits)
     }
 
+    /// Whether a socket was promised or offered a stream.
+    fn takes_part(&self, conn: &ConnId) -> bool {
+        self.get(conn).is_some_and(|c| c.awaits || c.waiting != Waiting::No)
+    }
+
     pub(super) fn not_awaiting(&self) -> Vec<ConnId> {
         self.those(|c| !c.awaits)
     }
@@ -304,7 +309,8 @@ impl Engine {
             Some(running) => running.owner.as_ref(),
             None => self.pending.as_ref().and_then(|pending| pending.owner()),
         };
-        let frame = if owner.is_some_and(|owner| owner != conn && self.clients.is_connected(owner)) {
+        let foreign = owner.is_some_and(|owner| owner != conn && self.clients.is_connected(owner));
+        let frame = if foreign && !self.clients.takes_part(conn) {
             // Whoever answered the calls gets the stream as its own; the others see it live.
             wire::resume_none(Some("continuation-owned"), probe)
         } else if let Some(id) = self.active_stream() {
@@ -379,6 +385,10 @@ impl Engine {
                 cx.send_one(conn, wire::terminal(&notice.terminal));
             } else {
                 cx.send_one(conn, wire::replay_terminal(id, Some(&notice.terminal)));
+                // The log does not say what became of its open calls (O5).
+                if let Some(stored) = streams::notice_message(cx.db)?.filter(|stored| stored.body.contains("\"toolCallId\"")) {
+                    cx.send_one(conn, wire::message_updated(&stored.body));
+                }
                 // A read-only connection looks and takes nothing away from the others (decision 42).
                 if !self.clients.is_readonly(conn) {
                     self.take_down_notice(cx)?;

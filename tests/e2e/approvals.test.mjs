@@ -214,7 +214,6 @@ desk.test(
     const offered = socket.frames.some((frame) => frame.type === RESUMING);
     assert.deepEqual([answer.type, offered], offered ? ["cf_agent_stream_pending", true] : ["cf_agent_stream_resume_none", false]);
   },
-  { todo: "a probe while the allowed calls run is answered continuation-owned, then RESUMING is sent" },
 );
 
 for (const order of ["question first", "page first"]) {

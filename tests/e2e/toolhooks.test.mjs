@@ -360,7 +360,7 @@ hookTest("the process dies while an allowed call runs: both tabs show that, and 
   assert.equal(tab.now.error, undefined);
   const stored = (await room.history()).map(essence);
   for (const each of [tab, other]) assert.deepEqual(each.now.messages.map(essence), stored);
-}, { todo: "a tab that comes back is told the end and not what became of the call" });
+});
 
 hookTest("who may only read decides nothing, and sees so", async ({ room, provider, open, text }) => {
   // T95, decision 42

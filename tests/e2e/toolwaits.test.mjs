@@ -135,8 +135,7 @@ for (const kind of ["an allowed call", "a plain call"]) {
     const shown = back.frames.flatMap((frame) => (isTranscript(frame) ? [frame.messages.at(-1)] : frame.message ? [frame.message] : []));
     assert.deepEqual(shown.at(-1), stored);
   };
-  const todo = "the notice of an interrupted turn is replayed without the message as it is stored";
-  desk.test(`who comes back after a death in ${kind} is shown what became of it`, body, { todo });
+  desk.test(`who comes back after a death in ${kind} is shown what became of it`, body);
 }
 
 desk.test("a page that does not answer in its time is given up, for every tab, once", async (context) => {

@@ -605,3 +605,52 @@ fn a_tab_that_attached_before_the_approval_gets_its_outcome_as_an_update() {
         world.check();
     }
 }
+
+// decision 31, wire §2.15: both tabs were promised the stream, so neither is turned away while the allowed calls run
+#[test]
+fn every_tab_that_decided_is_offered_the_stream_and_none_is_turned_away_before() {
+    let (world, gates) =
+        crate::page_tools::gated_pay(script![calls([("pay", json!({ "n": 1 })), ("pay", json!({ "n": 2 }))]), text("Done.")]);
+    let (one, two) = (world.connect("S1"), world.connect("S2"));
+    one.send("Go.");
+    world.run();
+    let open = one.open_calls();
+    one.approve(&open[0], true);
+    world.run();
+    two.deny(&open[1], "no");
+    world.run();
+    for tab in [&one, &two] {
+        let probe = tab.probe();
+        world.settle();
+        let answers: Vec<Value> =
+            tab.frames().into_iter().filter(|f| f["probeId"] == probe.as_str()).map(|f| f["type"].clone()).collect();
+        assert_eq!(answers, ["cf_agent_stream_pending"], "{}", tab.label());
+    }
+    gates.open("bank");
+    world.run();
+    assert_eq!(world.said()[1], "assistant: [pay output-available] [pay output-denied] Done.");
+    same_screens(&world, &[&one, &two]);
+    assert_idle(&world);
+}
+
+// O5: a tab that comes back after a death gets the outcome of calls that the log does not have
+#[test]
+fn who_comes_back_after_a_death_sees_what_became_of_the_calls() {
+    for gated in [true, false] {
+        let tool = if gated { "pay" } else { "slow" };
+        let (world, _) = crate::page_tools::gated_pay(script![call(tool, json!({}))]);
+        let tab = world.connect("S1");
+        tab.send("Go.");
+        world.run();
+        if gated {
+            tab.approve(&tab.open_calls()[0], true);
+            world.run();
+        }
+        world.restart(Sockets::Closed);
+        world.reconnect(&tab);
+        world.run();
+        assert_eq!(world.said()[1], format!("assistant: [{tool} output-error]"));
+        assert_eq!(tab.said(), world.said());
+        assert_idle(&world);
+    }
+}

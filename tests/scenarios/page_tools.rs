@@ -45,6 +45,26 @@ pub fn world_with_work(script: impl Into<wakeful::testkit::Script>) -> (World<Cu
     (World::new(agent).with_gates(&gates).model(script), gates)
 }
 
+/// A world whose agent has a gated tool `pay` and a plain one `slow`, which wait at the gate `bank`.
+pub fn gated_pay(script: impl Into<wakeful::testkit::Script>) -> (World<Custom>, Gates) {
+    let gates = Gates::default();
+    let waits = gates.clone();
+    let agent = Custom::new().tools(move |_| {
+        let run = |name: &'static str| {
+            let gates = waits.clone();
+            tool(name, move |_, _| {
+                let gates = gates.clone();
+                async move {
+                    gates.wait("bank").await;
+                    Ok(json!("done"))
+                }
+            })
+        };
+        Tools::new().with(run("pay").needs_approval()).with(run("slow"))
+    });
+    (World::new(agent).with_gates(&gates).model(script), gates)
+}
+
 /// The parts of a stored message.
 pub fn parts<A: Agent>(world: &World<A>, message: usize) -> Vec<Value> {
     world.get_messages()[message]["parts"].as_array().unwrap().clone()
