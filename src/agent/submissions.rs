@@ -225,6 +225,9 @@ fn asked(method: &str, call: &Call) -> Result<Ask> {
             let Some(Value::Array(messages)) = call.args.first() else {
                 return Err(Error::input("submitMessages needs an array of messages"));
             };
+            if messages.iter().any(|message| message.get("role").and_then(Value::as_str) != Some("user")) {
+                return Err(Error::input("a client may submit messages of the person only"));
+            }
             let options = SubmitOptions {
                 submission_id: text(call, 1, "submissionId")?,
                 idempotency_key: text(call, 1, "idempotencyKey")?,

@@ -170,7 +170,9 @@ impl Engine {
             self.move_leaf(cx.db, Some(at.as_str().into()))?;
         }
         let inserts = !plan.insert.is_empty();
-        let collapsed = strategy == MessageConcurrency::MergeCollapse && self.collapse(cx, &mut plan.insert)?;
+        let collapsed = strategy == MessageConcurrency::MergeCollapse
+            && plan.insert.iter().all(|taken| taken.message.role == Role::User)
+            && self.collapse(cx, &mut plan.insert)?;
         self.append(cx, plan.insert)?;
         let (kind, anchor) = match plan.target {
             Target::Branch(at) if !inserts => (Kind::Branch, Some(MessageId::from(at))),

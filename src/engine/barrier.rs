@@ -41,6 +41,8 @@ pub(super) struct Pending {
     turn: TurnId,
     /// The sockets that wait for its stream, its owner last. Some of them outlive the object.
     conns: Vec<ConnId>,
+    /// Those of them that begin it with an empty message (wire X29).
+    unseeded: Vec<ConnId>,
     /// Whether the batch is complete: its leg is in the queue.
     armed: bool,
 }
@@ -48,12 +50,17 @@ pub(super) struct Pending {
 impl Pending {
     pub(super) fn read(row: Continuation, queue: &[Turn]) -> Self {
         let armed = queue.iter().any(|turn| turn.id == row.turn && turn.request_id.as_str() == row.request_id);
-        Self { request_id: row.request_id.into(), turn: row.turn, conns: row.conns, armed }
+        Self { request_id: row.request_id.into(), turn: row.turn, conns: row.conns, unseeded: row.unseeded, armed }
     }
 
     /// Who wants it, and will be offered its stream.
     pub(super) fn owner(&self) -> Option<&ConnId> {
         self.conns.last()
+    }
+
+    fn row(&self) -> Continuation {
+        let (request_id, turn) = (self.request_id.to_string(), self.turn.clone());
+        Continuation { request_id, turn, conns: self.conns.clone(), unseeded: self.unseeded.clone() }
     }
 
     /// This socket wants it from now on. Whether that is new.
@@ -80,16 +87,14 @@ impl Engine {
             Some(pending) => (false, pending),
             None => {
                 let request_id = self.promised.take().unwrap_or_else(|| cx.rng.text(16).into());
-                (true, Pending { request_id, turn, conns: Vec::new(), armed: false })
+                (true, Pending { request_id, turn, conns: Vec::new(), unseeded: Vec::new(), armed: false })
             }
         };
         // Who is gone for good is not waited for.
         pending.conns.retain(|conn| self.clients.is_connected(conn));
         let moved = conn.is_some_and(|conn| pending.joined(conn));
         if is_new || moved {
-            let row =
-                Continuation { request_id: pending.request_id.to_string(), turn: pending.turn.clone(), conns: pending.conns.clone() };
-            calls::put_continuation(cx.db, &row, message)?;
+            calls::put_continuation(cx.db, &pending.row(), message)?;
         }
         if is_new {
             cx.emit(Event::new("continuation:held").with("requestId", pending.request_id.as_str()));
@@ -161,6 +166,11 @@ impl Engine {
         turns::park(cx.db, &turn.id)?;
         self.parked = Some(Parked { turn, message: message.clone() });
         self.drop_pending(cx, why)?;
+        if !self.something_waits() {
+            for conn in self.clients.release_parked() {
+                cx.send_one(&conn, wire::resume_none(None, None));
+            }
+        }
         if calls::open(cx.db, &message)?.is_empty() { self.end_parked(cx, None) } else { Ok(()) }
     }
 
@@ -229,6 +239,7 @@ impl Engine {
     pub(super) fn resume_awaiting(&mut self, cx: &mut Cx<'_>) -> Result<()> {
         let Some(pending) = &self.pending else { return Ok(()) };
         pending.conns.iter().for_each(|conn| self.clients.await_continuation(conn, true));
+        pending.unseeded.iter().for_each(|conn| self.clients.seed(conn, false));
         if !pending.armed && self.parked.is_none() {
             // It was wished for while its leg still ran, and that is over.
             self.drop_pending(cx, "interrupted")?;
@@ -243,13 +254,24 @@ impl Engine {
             self.clients.seed(conn, true);
             return Ok(self.promised.clone().filter(|_| self.clients.awaits_continuation(conn)));
         };
-        pending.joined(conn);
+        let joined = pending.joined(conn);
         let id = pending.request_id.clone();
         self.clients.await_continuation(conn, true);
         let queued = self.queue.front().filter(|turn| turn.request_id == id).and_then(|turn| turn.reply.clone());
         let message = self.parked.as_ref().map(|parked| parked.message.clone()).or(queued);
-        let open = message.map(|message| calls::open(cx.db, &message)).transpose()?.unwrap_or_default();
-        self.clients.seed(conn, open.iter().any(|call| call.approved == Some(true)));
+        let open = message.as_ref().map(|message| calls::open(cx.db, message)).transpose()?.unwrap_or_default();
+        let seeded = open.iter().any(|call| call.approved == Some(true));
+        self.clients.seed(conn, seeded);
+        let was = !pending.unseeded.contains(conn);
+        if let Some(message) = message.filter(|_| joined || was != seeded) {
+            // Who asked has to be known, and what it begins with, should the object sleep before it goes on.
+            pending.conns.retain(|waits| waits == conn || self.clients.is_connected(waits));
+            pending.unseeded.retain(|waits| waits != conn && self.clients.is_connected(waits));
+            if !seeded {
+                pending.unseeded.push(conn.clone());
+            }
+            calls::put_continuation(cx.db, &pending.row(), &message)?;
+        }
         if let Some(first) = self.queue.front_mut().filter(|turn| turn.request_id == id) {
             first.not_before = None;
         }
@@ -283,7 +305,8 @@ impl Engine {
 
     /// It does not want one after all.
     pub(super) fn break_promise(&mut self, cx: &mut Cx<'_>, conn: &ConnId) {
-        if self.pending.is_none() && self.clients.awaits_continuation(conn) {
+        let asks = self.asking.iter().any(|(by, _)| by == conn);
+        if self.pending.is_none() && !asks && self.clients.awaits_continuation(conn) {
             self.clients.await_continuation(conn, false);
             cx.send_one(conn, wire::resume_none(None, None));
         }

@@ -45,6 +45,15 @@ impl Engine {
             self.end_interrupted(cx, &turn, stream)?;
         }
         self.resume_awaiting(cx)?;
+        if let Some(parked) = self.parked.as_ref().filter(|_| !self.clients.not_awaiting().is_empty()) {
+            // A decision that the application was asked about is lost, and so may be a result that could not be stored: its tab shows
+            // it, and may wait for what would have followed.
+            let message = messages::get(cx.db, &parked.message)?;
+            if let Some(stored) = message {
+                cx.send(self.clients.all(), wire::message_updated(&stored.body));
+            }
+            cx.send(self.clients.not_awaiting(), wire::resume_none(None, None));
+        }
         if lost {
             // Who was promised a stream that had not begun is known no more: they see the next one live. Others do not mind.
             cx.send(self.clients.not_awaiting(), wire::resume_none(None, None));
@@ -92,14 +101,15 @@ impl Engine {
         let notice = streams::Notice { stream, terminal: terminal.clone() };
         streams::put_notice(cx.db, &turn.id, &notice)?;
         self.notice = Some(notice);
-        // Also where nothing was on disk: what was shown and lost must not stay on a screen.
+        // Sockets that outlived the object still show the turn as running (wire X7).
+        self.tell_transcript(cx)?;
+        cx.send(self.clients.all(), wire::terminal(&terminal));
+        // Also where nothing was on disk: what was shown and lost must not stay on a screen, and a tab keeps its own copy of an answer
+        // until that has ended.
         self.tell_transcript(cx)?;
         if stored {
-            // Tabs that streamed it protect their own copy, which may be a few words ahead of the disk (O5).
             cx.send(self.clients.all(), wire::message_updated(&message.json()));
         }
-        // Sockets that outlived the object still show the turn as running (wire X7).
-        cx.send(self.clients.all(), wire::terminal(&terminal));
         self.remember_ending(terminal);
         let message_id = stored.then(|| message.id.clone());
         self.end_submission(cx, turn, Ending::Error, message_id, Some("interrupted".into()))?;

@@ -285,7 +285,9 @@ impl Engine {
         if let Some(entry) = running.calls.iter().find(|c| c.slot == slot) {
             return Ok(entry.id.clone());
         }
-        let usable = !id.is_empty()
+        // After a clear no row knows the ids that were given before, and pages may still answer them.
+        let usable = self.generation == 0
+            && !id.is_empty()
             && id.len() <= limits::CALL_ID
             && !running.calls.iter().any(|c| &*c.id == id)
             && running.reply.call(id).is_none()
@@ -317,7 +319,7 @@ impl Engine {
             .iter_mut()
             .filter(|c| match c.progress {
                 Progress::Announced => true,
-                Progress::Repairing(..) | Progress::Settled => false,
+                Progress::Settled => false,
                 _ => !reason.runs_calls(),
             })
             .map(|c| {

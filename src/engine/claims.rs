@@ -123,6 +123,7 @@ impl Given {
             }
             Ok(raw) => match serde_json::from_str(raw.get()) {
                 Ok(value) if !wire::is_too_deep(&value) => (Ok(value), false),
+                Err(error) if !error.to_string().starts_with("recursion limit") => (Err(format!("tool output cannot be read: {error}")), true),
                 _ => (Err(format!("tool output nested deeper than {} levels", limits::VALUE_DEPTH)), true),
             },
         };
@@ -180,6 +181,7 @@ impl Engine {
             self.flush(cx)?;
         } else {
             self.change_stored(cx, &call.message, |message| message.apply(&chunk))?;
+            self.next_deadline = calls::next_deadline(cx.db)?;
         }
         cx.emit(
             Event::new("tool:result")
@@ -208,6 +210,13 @@ impl Engine {
         let Some(call) = found.filter(|_| verdict == Verdict::Accepted) else {
             return self.answer_loser(cx, conn, "tool:approval", &frame.call, verdict, frame.ack);
         };
+        let asked = (conn.clone(), frame.call.clone());
+        if self.asking.contains(&asked) {
+            cx.ignored(conn, "cf_agent_tool_approval", "the application is being asked about this call");
+            return Ok(());
+        }
+        self.asking.push(asked);
+        frame.message = Some(call.message.clone());
         if let Some(reason) = &mut frame.reason {
             super::calls::cut(reason, limits::APPROVAL_REASON);
         }
@@ -229,7 +238,9 @@ impl Engine {
 
     /// The application said whether a person may decide. The call may have been decided meanwhile.
     pub(super) fn decide(&mut self, cx: &mut Cx<'_>, conn: &ConnId, frame: ToolApproval, may: Decision) -> Result<()> {
-        let found = calls::find(cx.db, &frame.call)?;
+        self.asking.retain(|(by, call)| by != conn || *call != frame.call);
+        // The application was asked about this call and no other that has its id by now.
+        let found = calls::find(cx.db, &frame.call)?.filter(|call| frame.message.as_ref() == Some(&call.message));
         let verdict = match may {
             Decision::Allow => judge_approval(found.as_ref(), frame.approved),
             Decision::Deny(reason) => {

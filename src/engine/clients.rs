@@ -185,7 +185,8 @@ impl Clients {
     /// There is no continuation any more: those that wait for it are to be told.
     pub(super) fn release_awaiting(&mut self) -> Vec<ConnId> {
         let waiting = self.those(|c| c.awaits);
-        self.0.iter_mut().for_each(|c| c.awaits = false);
+        // What is offered to them later they take up without having asked: they begin with what they show.
+        self.0.iter_mut().filter(|c| c.awaits).for_each(|c| (c.awaits, c.seeded) = (false, true));
         waiting
     }
 
@@ -385,10 +386,7 @@ impl Engine {
                 cx.send_one(conn, wire::terminal(&notice.terminal));
             } else {
                 cx.send_one(conn, wire::replay_terminal(id, Some(&notice.terminal)));
-                // The log does not say what became of its open calls (O5).
-                if let Some(stored) = streams::notice_message(cx.db)?.filter(|stored| stored.body.contains("\"toolCallId\"")) {
-                    cx.send_one(conn, wire::message_updated(&stored.body));
-                }
+                self.show_closed(cx, conn)?;
                 // A read-only connection looks and takes nothing away from the others (decision 42).
                 if !self.clients.is_readonly(conn) {
                     self.take_down_notice(cx)?;
@@ -398,6 +396,21 @@ impl Engine {
         }
         let ended = self.ended.iter().find(|t| t.id == *id);
         cx.send_one(conn, wire::replay_terminal(id, ended));
+        if takes_up {
+            // What it was offered was taken by another tab first: it got neither a transcript nor the log.
+            self.show_closed(cx, conn)?;
+        }
+        Ok(())
+    }
+
+    /// What became of an answer whose log says neither how it ended nor what its open calls came to.
+    fn show_closed(&self, cx: &mut Cx<'_>, conn: &ConnId) -> Result<()> {
+        let window = self.window(cx.db)?;
+        cx.send_one(conn, wire::transcript(&window, false));
+        if let Some(message) = window.iter().rev().find(|message| message.contains("\"toolCallId\"")) {
+            // A tab that took part in the answer keeps its own copy against a transcript's (O5).
+            cx.send_one(conn, wire::message_updated(message));
+        }
         Ok(())
     }
 

@@ -35,7 +35,7 @@ use outcome::{Cx, Effect};
 
 use crate::{
     error::{Error, Result},
-    ids::{Boot, ConnId, MessageId, RequestId, TurnId},
+    ids::{Boot, CallId, ConnId, MessageId, RequestId, TurnId},
     limits,
     store::{
         Sql, calls as call_rows, messages, meta,
@@ -75,6 +75,8 @@ pub struct Engine {
     pending: Option<barrier::Pending>,
     /// The id of a continuation that an approval may lead to, which the application is still asked about.
     promised: Option<RequestId>,
+    /// Who decided about what, while the application is asked whether they may.
+    asking: Vec<(ConnId, CallId)>,
     /// When the first call that is waited for is overdue.
     next_deadline: Option<Millis>,
     /// The newest message of the active path.
@@ -148,6 +150,7 @@ impl Engine {
             queue: live.into(),
             parked,
             promised: None,
+            asking: Vec::new(),
             next_deadline: call_rows::next_deadline(db)?,
             leaf: meta::get(db, meta::LEAF)?.map(MessageId::from),
             generation: meta::get(db, meta::GENERATION)?.and_then(|g| g.parse().ok()).unwrap_or(0),
@@ -170,6 +173,11 @@ impl Engine {
     /// Whether this input may be stepped without a transaction because it writes nothing: text that is not due for its segment, and
     /// what only reads or only sends.
     pub fn writes_nothing(&self, input: &Input, now: Millis) -> bool {
+        // A step ends by starting what is due.
+        let due = |turn: &Turn| turn.cancelled || turn.not_before.is_none_or(|at| at <= now) || self.is_overtaken(turn);
+        if self.running.is_none() && (self.submission_is_next() || self.queue.front().is_some_and(due)) {
+            return false;
+        }
         match input {
             Input::Job(fence, event) => match (&self.running, event) {
                 (Some(running), JobEvent::Model(events)) if running.fence == *fence => {
@@ -212,6 +220,9 @@ impl Engine {
             Input::ResponseHookEnded(turn) => self.response_hook_ended(cx, &turn)?,
         }
         self.next_turn(cx)?;
+        if self.parked.as_ref().is_some_and(|parked| self.leaf.as_ref() != Some(&parked.message)) {
+            self.drop_pending(cx, "the conversation went on")?;
+        }
         self.next_hook(cx)?;
         self.plan_alarm(cx);
         Ok(())
@@ -230,7 +241,10 @@ impl Engine {
                 Err(refused) => Err(refused),
             },
             Command::AddMessages { messages, upsert, place } => self.add_messages(cx, messages, upsert, place)?.map(|()| Answer::Done),
-            Command::Clear => self.clear(cx, None).map(|()| Answer::Done),
+            Command::Clear => {
+                self.clear(cx, None)?;
+                Ok(Answer::Done)
+            }
             Command::SetState { state, source } => self.set_state(cx, &state, source)?.map(|()| Answer::Done),
             Command::RefuseState { conn } => {
                 cx.send_one(&conn, crate::wire::state_error("State update rejected"));
@@ -241,8 +255,14 @@ impl Engine {
                 .transpose()
                 .map(Answer::State),
             Command::GetMessages => Ok(Answer::Messages(self.window(cx.db)?)),
-            Command::Abort(request) => self.cancel(cx, &request).map(|()| Answer::Done),
-            Command::AbortAll => self.cancel_all(cx).map(|()| Answer::Done),
+            Command::Abort(request) => {
+                self.cancel(cx, &request)?;
+                Ok(Answer::Done)
+            }
+            Command::AbortAll => {
+                self.cancel_all(cx)?;
+                Ok(Answer::Done)
+            }
             Command::Broadcast(text) => {
                 cx.send(self.clients.all(), text);
                 Ok(Answer::Done)
@@ -259,7 +279,10 @@ impl Engine {
             }
             Command::Emit(fence, chunk) => self.application_chunk(cx, &fence, chunk)?.map(|()| Answer::Done),
             Command::Preliminary(fence, call, output) => self.preliminary(cx, &fence, &call, output)?.map(|()| Answer::Done),
-            Command::Decide(conn, approval, may) => self.decide(cx, &conn, approval, may).map(|()| Answer::Done),
+            Command::Decide(conn, approval, may) => {
+                self.decide(cx, &conn, approval, may)?;
+                Ok(Answer::Done)
+            }
             Command::Submission(ask) => match self.submission(cx, ask, reply)? {
                 Some(answer) => answer,
                 None => return Ok(()),

@@ -124,7 +124,11 @@ impl Engine {
             if let Some(due) = first.not_before.filter(|due| !first.cancelled && !gives_way && *due > cx.now) {
                 // It holds the slot while it waits: what comes meanwhile is later than it. A due time further off than the longest
                 // wait was written before the clock stepped back.
-                let left = (due - cx.now).min(i64::from(self.longest_wait()));
+                let longest = if first.trigger == CONTINUATION { limits::CONTINUATION_MS } else { i64::from(self.longest_wait()) };
+                let left = (due - cx.now).min(longest);
+                if let Some(first) = self.queue.front_mut() {
+                    first.not_before = Some(cx.now + left);
+                }
                 self.wake_in(cx, left);
                 return Ok(());
             }

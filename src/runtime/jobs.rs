@@ -256,6 +256,9 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
                     let error = ModelError::new(ModelErrorClass::InvalidRequest, error.message());
                     Err(failed(error, Stage::Turn))
                 }
+                Ok(_) if cancel.is_tripped() => {
+                    Err(failed(ModelError::new(ModelErrorClass::Aborted, "stopped"), Stage::Stream))
+                }
                 Ok(request) => {
                     let ended = match profile::route(&request.model) {
                         Ok(Route::Demo) => this.play(&fence, &request, &cancel).await,
@@ -515,6 +518,10 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             }
             Ok(ToolDecision::Substitute { output }) => return ToolOutcome::Output(output),
             Err(error) => return ToolOutcome::Error(error.message().to_owned()),
+        }
+        if scope.is_cancelled() {
+            // The turn was stopped while the hook was asked.
+            return ToolOutcome::Error(crate::transcript::repair::ABORTED.into());
         }
         let Some(work) = tool.start(run.input, scope) else {
             return ToolOutcome::Error(format!("the tool `{}` runs in the page", run.name));

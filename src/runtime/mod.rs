@@ -213,6 +213,10 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             self.over.set(true);
             return;
         }
+        if let Blame::Chat(conn, None) = &blame {
+            // It may have been a probe: every probe has its answer.
+            self.platform.send(std::slice::from_ref(conn), &wire::resume_none(None, None));
+        }
         if let Blame::Chat(conn, Some(id)) = blame {
             let body = "The conversation could not be stored. Try again; if it keeps failing, start a new one.".into();
             let terminal = Terminal { id, ending: Ending::Error, body, message_ids: None, continuation: false };

@@ -280,24 +280,34 @@ pub struct Continuation {
     pub turn: TurnId,
     /// The sockets that wait for it, the one that wants it last.
     pub conns: Vec<ConnId>,
+    /// Those of them that begin it with an empty message.
+    pub unseeded: Vec<ConnId>,
 }
 
 /// Records the wish to continue; there is one at a time.
 pub fn put_continuation(db: &dyn Sql, c: &Continuation, message: &str) -> Result<()> {
-    let names: Vec<&str> = c.conns.iter().map(|conn| conn.as_str()).collect();
+    let list = |conns: &[ConnId]| crate::wire::string_array(&conns.iter().map(|conn| conn.as_str()).collect::<Vec<_>>());
     db.run(
-        "INSERT INTO wk_continuation (request_id, turn, leaf_msg, conn, state) VALUES (?1, ?2, ?3, ?4, 'held') \
-         ON CONFLICT (request_id) DO UPDATE SET conn = excluded.conn",
-        &[c.request_id.as_str().into(), c.turn.as_str().into(), message.into(), Value::Text(&crate::wire::string_array(&names))],
+        "INSERT INTO wk_continuation (request_id, turn, leaf_msg, conn, client_tools, state) VALUES (?1, ?2, ?3, ?4, ?5, 'held') \
+         ON CONFLICT (request_id) DO UPDATE SET conn = excluded.conn, client_tools = excluded.client_tools",
+        &[
+            c.request_id.as_str().into(),
+            c.turn.as_str().into(),
+            message.into(),
+            Value::Text(&list(&c.conns)),
+            Value::Text(&list(&c.unseeded)),
+        ],
     )
 }
 
 /// The wish to continue, if there is one.
 pub fn continuation(db: &dyn Sql) -> Result<Option<Continuation>> {
-    db.one("SELECT request_id, turn, conn FROM wk_continuation LIMIT 1", &[], |row| {
-        let names: Vec<String> = row.opt_text(2)?.and_then(|list| serde_json::from_str(&list).ok()).unwrap_or_default();
-        let conns = names.into_iter().map(ConnId::from).collect();
-        Ok(Continuation { request_id: row.text(0)?, turn: row.text(1)?.into(), conns })
+    db.one("SELECT request_id, turn, conn, client_tools FROM wk_continuation LIMIT 1", &[], |row| {
+        let list = |column| -> Result<Vec<ConnId>> {
+            let names: Vec<String> = row.opt_text(column)?.and_then(|list| serde_json::from_str(&list).ok()).unwrap_or_default();
+            Ok(names.into_iter().map(ConnId::from).collect())
+        };
+        Ok(Continuation { request_id: row.text(0)?, turn: row.text(1)?.into(), conns: list(2)?, unseeded: list(3)? })
     })
 }
 

@@ -2,10 +2,7 @@
 //!
 //! A log has no row of its own: the attempt that writes it names it, and the notice does when the attempt is gone.
 
-use super::{
-    Sql, Value,
-    messages::{self, Stored},
-};
+use super::{Sql, Value};
 use crate::{
     error::Result,
     ids::TurnId,
@@ -76,13 +73,6 @@ pub fn notice(db: &dyn Sql) -> Result<Option<Notice>> {
             },
         })
     })
-}
-
-/// The message that the turn of the notice wrote, if it is stored.
-pub fn notice_message(db: &dyn Sql) -> Result<Option<Stored>> {
-    let id = db
-        .one("SELECT t.assistant_msg FROM wk_notice n JOIN wk_turn t ON t.id = n.turn WHERE n.slot = 1", &[], |row| row.opt_text(0))?;
-    id.flatten().map_or(Ok(None), |id| messages::get(db, &id))
 }
 
 /// Puts up a notice in place of an older one.

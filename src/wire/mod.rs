@@ -15,7 +15,7 @@ use serde::{
 use serde_json::{Map, Value, value::RawValue};
 
 use crate::{
-    ids::{CallId, RequestId},
+    ids::{CallId, MessageId, RequestId},
     limits,
     wire::chunk::Writer,
 };
@@ -95,6 +95,8 @@ pub struct ToolResult {
 pub struct ToolApproval {
     /// The call.
     pub call: CallId,
+    /// The message it is of; set by the engine.
+    pub message: Option<MessageId>,
     /// Whether it may run.
     pub approved: bool,
     /// Why.
@@ -225,12 +227,13 @@ pub fn decode(text: &str) -> ClientFrame {
         "cf_agent_chat_clear" => ClientFrame::Clear,
         "cf_agent_chat_messages" => ignored("the server's transcript wins"),
         "cf_agent_tool_result" => match fields.str("toolCallId") {
-            Some(call) if !call.is_empty() => ClientFrame::ToolResult(tool_result(&fields, CallId::from(&*call))),
+            Some(call) if !call.is_empty() && call.len() <= limits::CALL_ID => ClientFrame::ToolResult(tool_result(&fields, CallId::from(&*call))),
             _ => ignored("no usable call id"),
         },
         "cf_agent_tool_approval" => match (fields.str("toolCallId"), fields.flag("approved")) {
-            (Some(call), Some(approved)) if !call.is_empty() => ClientFrame::ToolApproval(ToolApproval {
+            (Some(call), Some(approved)) if !call.is_empty() && call.len() <= limits::CALL_ID => ClientFrame::ToolApproval(ToolApproval {
                 call: CallId::from(&*call),
+                message: None,
                 approved,
                 reason: fields.str("reason").filter(|reason| !reason.trim().is_empty()).map(Cow::into_owned),
                 auto_continue: fields.flag("autoContinue").unwrap_or_default(),

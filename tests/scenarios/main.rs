@@ -14,6 +14,7 @@ mod hardening;
 mod hooks;
 mod page_tools;
 mod resume;
+mod review;
 mod rows;
 mod smoke;
 mod storage;
