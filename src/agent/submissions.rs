@@ -40,6 +40,7 @@ use crate::{
         submissions::Ask,
     },
     error::{Error, Result},
+    transcript::sanitise::strip_reserved_value,
     wire::message::UiMessage,
 };
 
@@ -225,15 +226,21 @@ fn asked(method: &str, call: &Call) -> Result<Ask> {
             let Some(Value::Array(messages)) = call.args.first() else {
                 return Err(Error::input("submitMessages needs an array of messages"));
             };
-            if messages.iter().any(|message| message.get("role").and_then(Value::as_str) != Some("user")) {
+            let foreign = |message: &Value| {
+                message.get("role").and_then(Value::as_str).is_some_and(|role| matches!(role, "assistant" | "system"))
+            };
+            if messages.iter().any(foreign) {
+                // A page that could write the others could make the model believe anything (decision 7).
                 return Err(Error::input("a client may submit messages of the person only"));
             }
+            let mut messages = messages.clone();
+            messages.iter_mut().for_each(strip_reserved_value);
             let options = SubmitOptions {
                 submission_id: text(call, 1, "submissionId")?,
                 idempotency_key: text(call, 1, "idempotencyKey")?,
                 metadata: field(call, 1, "metadata")?.cloned(),
             };
-            Ask::Submit(messages.clone(), options, 0)
+            Ask::Submit(messages, options, 0)
         }
         "listSubmissions" => {
             let status = match field(call, 0, "status")? {

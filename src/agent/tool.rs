@@ -242,7 +242,11 @@ impl Tool {
 
 /// The tools of a turn, in the order the model sees them.
 #[derive(Clone, Default)]
-pub struct Tools(Vec<Tool>);
+pub struct Tools {
+    list: Vec<Tool>,
+    /// The first name that was declared twice.
+    twice: Option<String>,
+}
 
 impl Tools {
     /// None.
@@ -250,28 +254,37 @@ impl Tools {
         Self::default()
     }
 
-    /// Adds a tool; one of the same name is replaced in its place.
+    /// Adds a tool. A turn whose tools have one of the same name already ends before any model call, with an error that names it.
     pub fn with(mut self, tool: Tool) -> Self {
-        match self.0.iter_mut().find(|t| t.name() == tool.name()) {
-            Some(same) => *same = tool,
-            None => self.0.push(tool),
+        if self.get(tool.name()).is_some() {
+            self.twice.get_or_insert_with(|| tool.name().to_owned());
         }
+        self.put(tool);
         self
     }
 
-    /// Adds all of `others`.
-    pub fn merge(self, others: Tools) -> Self {
-        others.0.into_iter().fold(self, Tools::with)
+    /// Adds all of `others`; one of the same name is replaced in its place.
+    pub fn merge(mut self, others: Tools) -> Self {
+        self.twice = self.twice.or(others.twice);
+        others.list.into_iter().for_each(|tool| self.put(tool));
+        self
+    }
+
+    fn put(&mut self, tool: Tool) {
+        match self.list.iter_mut().find(|t| t.name() == tool.name()) {
+            Some(same) => *same = tool,
+            None => self.list.push(tool),
+        }
     }
 
     /// The tool of this name.
     pub fn get(&self, name: &str) -> Option<&Tool> {
-        self.0.iter().find(|t| t.name() == name)
+        self.list.iter().find(|t| t.name() == name)
     }
 
     /// Every tool.
     pub fn iter(&self) -> impl Iterator<Item = &Tool> {
-        self.0.iter()
+        self.list.iter()
     }
 
     /// Adds the tools of a page. The names of those that may not replace a server tool come back.
@@ -280,8 +293,8 @@ impl Tools {
         for tool in page {
             let name = &tool.spec.name;
             let new = Tool::new(tool.spec.clone(), None);
-            let Some(same) = self.0.iter_mut().find(|t| t.name() == name) else {
-                self.0.push(new.wait(tool.wait.unwrap_or_default()));
+            let Some(same) = self.list.iter_mut().find(|t| t.name() == name) else {
+                self.list.push(new.wait(tool.wait.unwrap_or_default()));
                 continue;
             };
             let allowed = match may_override {
@@ -301,12 +314,15 @@ impl Tools {
 
     /// Keeps those of these names.
     pub(crate) fn keep(&mut self, names: &[String]) {
-        self.0.retain(|t| names.iter().any(|n| n == t.name()));
+        self.list.retain(|t| names.iter().any(|n| n == t.name()));
     }
 
     /// Refuses what a provider would refuse, with a text that names the tool.
     pub(crate) fn check(&self) -> Result<()> {
-        for tool in &self.0 {
+        if let Some(name) = &self.twice {
+            return Err(Error::input(format!("tool `{name}` is declared twice")));
+        }
+        for tool in &self.list {
             let name = tool.name();
             if !is_tool_name(name) {
                 return Err(Error::input(format!("tool `{name}`: a name has 1 to {} of a-z A-Z 0-9 _ -", limits::TOOL_NAME)));

@@ -224,7 +224,9 @@ impl Engine {
     /// Joins the message that waits last with the new ones: one message, under the id of the newest (`turns-and-tools.md` §5.3). The
     /// one that waited leaves the path. Whether there was one.
     fn collapse(&mut self, cx: &mut Cx<'_>, new: &mut Vec<Taken>) -> Result<bool> {
-        let Some(waits) = self.queue.back().filter(|turn| turn.yields && turn.anchor.is_some() && turn.anchor == self.leaf) else {
+        let Some(waits) =
+            self.queue.back().filter(|turn| turn.yields && !turn.cancelled && turn.anchor.is_some() && turn.anchor == self.leaf)
+        else {
             return Ok(false);
         };
         let id = waits.anchor.clone().unwrap_or_else(|| "".into());

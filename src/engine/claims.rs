@@ -123,7 +123,9 @@ impl Given {
             }
             Ok(raw) => match serde_json::from_str(raw.get()) {
                 Ok(value) if !wire::is_too_deep(&value) => (Ok(value), false),
-                Err(error) if !error.to_string().starts_with("recursion limit") => (Err(format!("tool output cannot be read: {error}")), true),
+                Err(error) if !error.to_string().starts_with("recursion limit") => {
+                    (Err(format!("tool output cannot be read: {error}")), true)
+                }
                 _ => (Err(format!("tool output nested deeper than {} levels", limits::VALUE_DEPTH)), true),
             },
         };
@@ -211,8 +213,13 @@ impl Engine {
             return self.answer_loser(cx, conn, "tool:approval", &frame.call, verdict, frame.ack);
         };
         let asked = (conn.clone(), frame.call.clone());
-        if self.asking.contains(&asked) {
+        if self.asking.contains(&asked) || self.later.iter().any(|(by, later)| (by, &later.call) == (conn, &frame.call)) {
             cx.ignored(conn, "cf_agent_tool_approval", "the application is being asked about this call");
+            return Ok(());
+        }
+        if self.asking.iter().any(|(_, call)| *call == frame.call) {
+            // The decision that came first is looked at first, however long that takes.
+            self.later.push((conn.clone(), frame));
             return Ok(());
         }
         self.asking.push(asked);
@@ -236,8 +243,22 @@ impl Engine {
         Ok(())
     }
 
-    /// The application said whether a person may decide. The call may have been decided meanwhile.
+    /// The application said whether a person may decide. Whoever decided after them has their turn.
     pub(super) fn decide(&mut self, cx: &mut Cx<'_>, conn: &ConnId, frame: ToolApproval, may: Decision) -> Result<()> {
+        let call = frame.call.clone();
+        self.decided(cx, conn, frame, may)?;
+        while let Some(at) = self.later.iter().position(|(_, later)| later.call == call) {
+            let (conn, frame) = self.later.remove(at);
+            self.tool_approval(cx, &conn, frame)?;
+            if self.asking.iter().any(|(_, asked)| *asked == call) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The call may have been decided meanwhile.
+    fn decided(&mut self, cx: &mut Cx<'_>, conn: &ConnId, frame: ToolApproval, may: Decision) -> Result<()> {
         self.asking.retain(|(by, call)| by != conn || *call != frame.call);
         // The application was asked about this call and no other that has its id by now.
         let found = calls::find(cx.db, &frame.call)?.filter(|call| frame.message.as_ref() == Some(&call.message));

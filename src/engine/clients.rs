@@ -186,7 +186,12 @@ impl Clients {
     pub(super) fn release_awaiting(&mut self) -> Vec<ConnId> {
         let waiting = self.those(|c| c.awaits);
         // What is offered to them later they take up without having asked: they begin with what they show.
-        self.0.iter_mut().filter(|c| c.awaits).for_each(|c| (c.awaits, c.seeded) = (false, true));
+        for client in self.0.iter_mut().filter(|c| c.awaits) {
+            (client.awaits, client.seeded) = (false, true);
+            if client.waiting == Waiting::Parked {
+                client.waiting = Waiting::No;
+            }
+        }
         waiting
     }
 

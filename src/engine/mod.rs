@@ -20,6 +20,7 @@ pub mod events;
 mod hooks;
 pub mod input;
 pub mod outcome;
+mod reply;
 mod schedule;
 pub mod schema;
 mod stream;
@@ -46,7 +47,7 @@ use crate::{
         turns::{self, Turn},
     },
     time::Millis,
-    wire::Terminal,
+    wire::{Terminal, ToolApproval},
 };
 
 /// Who this object is, on the wire.
@@ -77,6 +78,8 @@ pub struct Engine {
     promised: Option<RequestId>,
     /// Who decided about what, while the application is asked whether they may.
     asking: Vec<(ConnId, CallId)>,
+    /// Decisions that came while another about the same call is looked at.
+    later: Vec<(ConnId, ToolApproval)>,
     /// When the first call that is waited for is overdue.
     next_deadline: Option<Millis>,
     /// The newest message of the active path.
@@ -151,6 +154,7 @@ impl Engine {
             parked,
             promised: None,
             asking: Vec::new(),
+            later: Vec::new(),
             next_deadline: call_rows::next_deadline(db)?,
             leaf: meta::get(db, meta::LEAF)?.map(MessageId::from),
             generation: meta::get(db, meta::GENERATION)?.and_then(|g| g.parse().ok()).unwrap_or(0),

@@ -21,8 +21,7 @@ use crate::{
     limits,
     model::{Finish, FinishReason, ModelError, ModelErrorClass, ModelRequest, Msg, Usage},
     store::{
-        calls,
-        messages::{self, NewMessage},
+        calls, messages,
         streams::{self, Notice},
         turns::{self, Kind, Turn},
     },
@@ -31,7 +30,6 @@ use crate::{
         prompt,
         reducer::Accumulator,
         repair::{self, Close},
-        sanitise,
     },
     wire::{
         self, Ending, Terminal,
@@ -540,7 +538,8 @@ impl Engine {
             Ending::Error => TurnStatus::Error,
             Ending::Aborted | Ending::Skipped => TurnStatus::Aborted,
         };
-        let message = stored.then_some(message);
+        // A leg that came to nothing has the message that it was to extend.
+        let message = (stored || extends).then_some(message);
         self.end_submission(cx, &turn, ending, message.as_ref().map(|m| m.id.clone()), error.clone())?;
         self.owe_response(cx, &turn, message.clone(), status, error.clone(), extends)?;
         self.answer_waiter(cx, &turn, status, error, message, extends);
@@ -594,7 +593,7 @@ impl Engine {
         };
         cx.send(to, wire::terminal(&terminal));
         self.remember_ending(terminal);
-        cx.emit(Event::new("chat:turn:finish").with("requestId", turn.request_id.as_str()).with("status", "skipped"));
+        cx.emit(finished(turn, "skipped"));
         Ok(())
     }
 
@@ -623,55 +622,15 @@ impl Engine {
         if let Some(running) = self.running.take() {
             cx.push(Effect::Cancel(running.fence.clone()));
             self.close_request(cx, &running.turn, Ending::Aborted);
+            cx.emit(finished(&running.turn, "aborted"));
             self.answer_waiter(cx, &running.turn, TurnStatus::Skipped, None, None, running.extends);
         }
         for turn in std::mem::take(&mut self.queue) {
             self.close_request(cx, &turn, Ending::Skipped);
+            cx.emit(finished(&turn, "stale"));
             self.answer_waiter(cx, &turn, TurnStatus::Skipped, None, None, false);
         }
         self.senders.clear();
-    }
-
-    /// Stores what a turn wrote, if it wrote anything, and puts it into the path (`turns-and-tools.md` §4.4).
-    pub(super) fn store_reply(&mut self, cx: &mut Cx<'_>, turn: &Turn, extends: bool, message: &mut UiMessage) -> Result<bool> {
-        sanitise::sanitise(message);
-        if !repair::is_worth_storing(message) {
-            return Ok(false);
-        }
-        let hash = sanitise::content_hash(message);
-        let body = message.json();
-        if extends {
-            messages::replace(cx.db, &message.id, &body, &hash)?;
-            return Ok(true);
-        }
-        messages::insert(
-            cx.db,
-            &NewMessage {
-                id: &message.id,
-                parent: turn.anchor.as_deref(),
-                role: message.role,
-                turn: Some(&turn.id),
-                body: &body,
-                hash: &hash,
-            },
-        )?;
-        self.put_into_path(cx, turn, message.id.as_str().into())?;
-        Ok(true)
-    }
-
-    /// The place of a new reply. It follows its question, and whatever was said meanwhile follows it (`turns-and-tools.md` §4.4).
-    fn put_into_path(&mut self, cx: &mut Cx<'_>, turn: &Turn, reply: MessageId) -> Result<()> {
-        let (Some(anchor), Some(leaf)) = (&turn.anchor, &self.leaf) else { return self.move_leaf(cx.db, Some(reply)) };
-        if anchor == leaf {
-            return self.move_leaf(cx.db, Some(reply));
-        }
-        match messages::next_on_path(cx.db, anchor, leaf)? {
-            Some((said, false)) => messages::follow(cx.db, &said, &reply),
-            // An earlier reply to the same question: this one takes its place, unless the conversation went on from there.
-            Some((earlier, true)) if earlier == *leaf && turn.kind == Kind::Branch => self.move_leaf(cx.db, Some(reply)),
-            // The question left the path: so does its answer.
-            Some(_) | None => Ok(()),
-        }
     }
 
     fn answer_waiter(
@@ -698,4 +657,12 @@ impl Engine {
 /// The last frame of a request that is not run.
 pub(super) fn skipped(id: RequestId, message_ids: Option<String>) -> Terminal {
     Terminal { id, ending: Ending::Skipped, body: String::new(), message_ids, continuation: false }
+}
+
+/// The end of a turn that did not run, or that was cleared away.
+fn finished(turn: &Turn, status: &str) -> Event {
+    Event::new("chat:turn:finish")
+        .with("requestId", turn.request_id.as_str())
+        .with("trigger", turn.trigger.as_str())
+        .with("status", status)
 }

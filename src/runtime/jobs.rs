@@ -256,9 +256,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
                     let error = ModelError::new(ModelErrorClass::InvalidRequest, error.message());
                     Err(failed(error, Stage::Turn))
                 }
-                Ok(_) if cancel.is_tripped() => {
-                    Err(failed(ModelError::new(ModelErrorClass::Aborted, "stopped"), Stage::Stream))
-                }
+                Ok(_) if cancel.is_tripped() => Err(failed(ModelError::new(ModelErrorClass::Aborted, "stopped"), Stage::Stream)),
                 Ok(request) => {
                     let ended = match profile::route(&request.model) {
                         Ok(Route::Demo) => this.play(&fence, &request, &cancel).await,

@@ -35,7 +35,7 @@ use crate::{
     limits,
     rng::Rng,
     time::Millis,
-    wire::{self, Ending, Terminal},
+    wire::{self, ClientFrame, Ending, Terminal},
 };
 use platform::{Cancel, HttpRequest, Platform};
 
@@ -213,9 +213,9 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             self.over.set(true);
             return;
         }
-        if let Blame::Chat(conn, None) = &blame {
-            // It may have been a probe: every probe has its answer.
-            self.platform.send(std::slice::from_ref(conn), &wire::resume_none(None, None));
+        if let Blame::Probe(conn, probe) = &blame {
+            // Every probe has its answer (wire 168).
+            self.platform.send(std::slice::from_ref(conn), &wire::resume_none(None, probe.as_deref()));
         }
         if let Blame::Chat(conn, Some(id)) = blame {
             let body = "The conversation could not be stored. Try again; if it keeps failing, start a new one.".into();
@@ -382,6 +382,8 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
 enum Blame {
     /// A chat request, if its id could be read.
     Chat(ConnId, Option<crate::ids::RequestId>),
+    /// A question for a stream, with its id.
+    Probe(ConnId, Option<String>),
     /// Anything else, for the log.
     Other(&'static str),
 }
@@ -389,6 +391,12 @@ enum Blame {
 impl Blame {
     fn of(input: &Input) -> Blame {
         match input {
+            Input::Frame(conn, text) if text.contains("cf_agent_stream_resume_request") && text.len() <= 2 * limits::ID => {
+                match wire::decode(text) {
+                    ClientFrame::Probe { probe } => Blame::Probe(conn.clone(), probe),
+                    _ => Blame::Chat(conn.clone(), None),
+                }
+            }
             Input::Frame(conn, text) => Blame::Chat(conn.clone(), wire::chat_id_of_prefix(text)),
             Input::Boot(_) => Blame::Other("boot"),
             Input::Connected(..) => Blame::Other("connected"),
@@ -404,7 +412,7 @@ impl Blame {
 
     fn name(&self) -> &'static str {
         match self {
-            Blame::Chat(..) => "frame",
+            Blame::Chat(..) | Blame::Probe(..) => "frame",
             Blame::Other(name) => name,
         }
     }

@@ -56,6 +56,13 @@ pub fn strip_reserved(message: &mut UiMessage) -> bool {
     changed
 }
 
+/// The same for a message that is still a JSON value.
+pub fn strip_reserved_value(message: &mut Value) {
+    if let Some(Value::Object(metadata)) = message.get_mut("metadata") {
+        metadata.retain(|key, _| !RESERVED.contains(&key.as_str()));
+    }
+}
+
 /// A hash of what a message says, as 32 hex digits: equal for two copies whose JSON differs only in the order of keys and in how
 /// a number is written. Metadata is not part of it, the server adds to that.
 ///

@@ -112,7 +112,8 @@ fn a_greeting_is_not_collapsed_into_a_question() {
     world.run();
     world.open_gate("g");
     world.run();
-    let questions: Vec<String> = world.said().into_iter().filter(|line| line.starts_with("user") && line.contains("Welcome")).collect();
+    let questions: Vec<String> =
+        world.said().into_iter().filter(|line| line.starts_with("user") && line.contains("Welcome")).collect();
     assert_eq!(questions, Vec::<String>::new());
 }
 
@@ -276,7 +277,7 @@ fn a_tab_that_was_promised_a_queued_continuation_is_told_that_it_is_cancelled() 
     let (world, tab, open) = waiting(Custom::new(), &["look"], [text("Never.")]);
     tab.frame(result(&open[0], json!(1)));
     world.settle();
-    let other = world.connect("S2");
+    let other = world.socket("S2");
     world.settle();
     assert_eq!(other.of_type("cf_agent_stream_pending").len(), 1);
     ask(&world, |h| async move { h.abort_all_requests().await }).unwrap();
@@ -559,7 +560,11 @@ fn all_comes_to_rest_whatever_is_done_at_whatever_moment() {
                             tab.approve(&open[1], true);
                         }
                     }
-                    if moment == "armed" { world.settle() } else { world.run() }
+                    if moment == "armed" {
+                        world.settle()
+                    } else {
+                        world.run()
+                    }
                     let died = |world: &World<Custom>| {
                         if let Some(sockets) = dies {
                             world.restart(sockets);
@@ -613,7 +618,10 @@ fn all_comes_to_rest_whatever_is_done_at_whatever_moment() {
                     let mut wrong = unrest(&world, &[&tab, &other]);
                     wrong.retain(|line| !held || (line != "S1 is Submitted" && line != "1 rows of wk_continuation"));
                     if !wrong.is_empty() {
-                        found.push(format!("{moment} {action} {strategy:?} {dies:?}: {}", wrong.join("; ").chars().take(900).collect::<String>()));
+                        found.push(format!(
+                            "{moment} {action} {strategy:?} {dies:?}: {}",
+                            wrong.join("; ").chars().take(900).collect::<String>()
+                        ));
                     }
                 }
             }
@@ -903,9 +911,9 @@ fn a_failed_statement_neither_loses_nor_doubles_an_answer() {
             Tools::new().with(pay.needs_approval())
         });
         let two = || calls([("look", json!({})), ("pay", json!({}))]);
-        let world = World::new(agent).unchecked_requests().model_fn(move |asked| {
-            if asked.roles().contains(&"tool") || asked.last_user() != "Go." { text("Fine.") } else { two() }
-        });
+        let world = World::new(agent)
+            .unchecked_requests()
+            .model_fn(move |asked| if asked.roles().contains(&"tool") || asked.last_user() != "Go." { text("Fine.") } else { two() });
         let (tab, other) = (page(&world, "S1"), world.connect("S2"));
         tab.send("Go.");
         world.run();
@@ -1046,7 +1054,11 @@ fn nothing_starts_after_a_stop_that_came_while_a_hook_was_asked() {
             tab.send("Pay.");
             world.run();
             let asked = world.provider_requests().len();
-            if how == "stop" { tab.stop() } else { tab.clear() }
+            if how == "stop" {
+                tab.stop()
+            } else {
+                tab.clear()
+            }
             world.run_for(grace);
             gates.open(hook);
             world.run_for(60_000);

@@ -369,7 +369,6 @@ fn a_stop_of_a_turn_that_waits_for_a_page_changes_nothing() {
 
 // §2.3: every turn that started has an event of its end, also where a clear ends it
 #[test]
-#[ignore = "tools §2.3: a clear ends running and waiting turns without the event chat:turn:finish"]
 fn a_cleared_turn_has_an_event_of_its_end() {
     let world = World::new(Custom::new()).model(script![text("a").gate("g")]);
     let tab = world.connect("S1");
@@ -567,7 +566,6 @@ fn each_unusable_tool_of_a_page_is_named() {
 
 // T60: declared twice
 #[test]
-#[ignore = "T60: of two declared tools of one name the later silently takes the place of the first"]
 fn a_tool_that_is_declared_twice_is_an_error_that_names_it() {
     let declared = || Tool::client_dynamic("look", "Looks", json!({ "type": "object" }));
     let world = World::new(Custom::new().tools(move |_| Tools::new().with(declared()).with(declared()))).model(script![text("Hi.")]);
@@ -777,7 +775,6 @@ fn an_answer_that_comes_before_the_next_turn_is_seen_by_it_and_starts_none() {
 
 // §9.7: the hook learns which message could not go on
 #[test]
-#[ignore = "tools §9.7: on_chat_response of a continuation that failed before its stream has no message"]
 fn the_hook_after_a_failed_continuation_has_its_message() {
     let agent = Custom::new();
     let seen = agent.seen.clone();
@@ -793,7 +790,6 @@ fn the_hook_after_a_failed_continuation_has_its_message() {
 
 // T88: the sentence
 #[test]
-#[ignore = "T88, tools §6.3: the sentence for a denial without a reason is another one"]
 fn a_denial_without_a_reason_has_the_sentence_of_the_documents() {
     assert_eq!(told_of_a_denial(None), "the user did not allow this call");
 }
@@ -1051,7 +1047,6 @@ fn an_output_posted_with_a_question_counts_while_its_turn_runs() {
 
 // §5.3, T03: a message that was stopped before its turn stays what it is
 #[test]
-#[ignore = "tools §5.3, T03: a stopped message becomes part of the next one that is merged"]
 fn a_stopped_message_is_not_merged_with_the_next() {
     let world = overlapping(Strategy::MergeCollapse).model(script![text("a").gate("g"), text("c")]);
     let tab = world.connect("S1");
@@ -1186,7 +1181,6 @@ fn a_hook_of_a_turn_cannot_wait_for_another_turn() {
 
 // T91, §9.2: the first counts, however long the application thinks about it
 #[test]
-#[ignore = "tools §9.2: of two decisions the one whose authorize_approval returns first counts, not the one that came first"]
 fn the_decision_that_came_first_counts_also_if_it_is_looked_at_longer() {
     let gates = Gates::new();
     let waits = gates.clone();

@@ -21,7 +21,7 @@ use crate::{
 };
 
 const NO_RESULT: &str = "the tool did not return a result";
-const DENIED: &str = "The user did not allow this tool call.";
+const DENIED: &str = "the user did not allow this call";
 
 /// The body for a server with `profile`; `model` goes into it unless it is addressed otherwise. Members of the application's own
 /// options named in `without` are left out.
