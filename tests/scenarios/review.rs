@@ -861,7 +861,7 @@ fn a_response_hook_may_do_anything_when_a_leg_parks() {
             let agent = Custom::new()
                 .tools(|_| Tools::new().with(tool("pay", |_, _| async { Ok(json!("paid")) }).needs_approval()))
                 .on_response(move |handle, response| async move {
-                    if response.continuation || !response.message.as_ref().is_some_and(|m| m.parts.len() == 3) {
+                    if response.continuation || response.message.as_ref().is_none_or(|m| m.parts.len() != 3) {
                         return;
                     }
                     let again = UiMessage::user("again", "Again.");
