@@ -432,7 +432,10 @@ impl Engine {
         ack: bool,
     ) -> Result<()> {
         self.acknowledge(cx, conn, call, verdict, ack);
-        cx.emit(Event::new(event).with("callId", call.as_str()).with("verdict", verdict.as_str()).with("by", format!("ws:{conn}")));
+        // A page may name a call as it likes; the log does not repeat it at any length.
+        let mut name = call.to_string();
+        super::calls::cut(&mut name, limits::CALL_ID);
+        cx.emit(Event::new(event).with("callId", name).with("verdict", verdict.as_str()).with("by", format!("ws:{conn}")));
         if verdict != Verdict::Unknown {
             self.show_stored(cx, conn, call)?;
         }

@@ -227,22 +227,18 @@ pub fn decode(text: &str) -> ClientFrame {
         "cf_agent_chat_clear" => ClientFrame::Clear,
         "cf_agent_chat_messages" => ignored("the server's transcript wins"),
         "cf_agent_tool_result" => match fields.str("toolCallId") {
-            Some(call) if !call.is_empty() && call.len() <= limits::CALL_ID => {
-                ClientFrame::ToolResult(tool_result(&fields, CallId::from(&*call)))
-            }
+            Some(call) if !call.is_empty() => ClientFrame::ToolResult(tool_result(&fields, CallId::from(&*call))),
             _ => ignored("no usable call id"),
         },
         "cf_agent_tool_approval" => match (fields.str("toolCallId"), fields.flag("approved")) {
-            (Some(call), Some(approved)) if !call.is_empty() && call.len() <= limits::CALL_ID => {
-                ClientFrame::ToolApproval(ToolApproval {
-                    call: CallId::from(&*call),
-                    message: None,
-                    approved,
-                    reason: fields.str("reason").filter(|reason| !reason.trim().is_empty()).map(Cow::into_owned),
-                    auto_continue: fields.flag("autoContinue").unwrap_or_default(),
-                    ack: fields.flag("ack").unwrap_or_default(),
-                })
-            }
+            (Some(call), Some(approved)) if !call.is_empty() => ClientFrame::ToolApproval(ToolApproval {
+                call: CallId::from(&*call),
+                message: None,
+                approved,
+                reason: fields.str("reason").filter(|reason| !reason.trim().is_empty()).map(Cow::into_owned),
+                auto_continue: fields.flag("autoContinue").unwrap_or_default(),
+                ack: fields.flag("ack").unwrap_or_default(),
+            }),
             _ => ignored("no usable call id or decision"),
         },
         _ => ClientFrame::Application,
