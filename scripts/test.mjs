@@ -124,7 +124,7 @@ const STAGES = [
     byName: true,
     needs: ["e2e-worker"],
     limit: 30,
-    commands: (extra) => [nodeTest(...extra, "tests/e2e/peer/compare.test.mjs")],
+    commands: (extra) => [nodeTest(...extra, "tests/e2e/peer/compare.test.mjs", "tests/e2e/peer/budget.test.mjs")],
   },
 ];
 

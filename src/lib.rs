@@ -54,7 +54,10 @@ pub mod testkit;
 pub use agent::Agent;
 #[cfg(target_arch = "wasm32")]
 pub use durable::routing::{Cors, RouteOptions, route};
-pub use engine::config::{Config, MessageConcurrency};
+pub use engine::{
+    budget::{ChatRecovery, InterruptedScope},
+    config::{Config, MessageConcurrency},
+};
 pub use error::{Error, Result};
 
 /// What an agent needs in scope.
@@ -72,9 +75,13 @@ pub mod prelude {
             turn::{Step, StepPlan, ToolDecision, Turn, TurnPlan},
         },
         engine::{
+            budget::{ChatRecovery, Reason as RecoveryReason},
             config::{AcceptClientMessages, BuiltIns, ClientToolOverride},
-            input::{Decision, Place, ToolOutcome},
-            outcome::{ChatErrorContext, ChatResponse, ClientToolSettled, Principal, Stage, StepResult, ToolCall},
+            input::{Decision, Place, RecoveryDecision, ToolOutcome},
+            outcome::{
+                ChatErrorContext, ChatResponse, ClientToolSettled, Principal, RecoveryExhausted, RecoveryInfo, Stage, StepResult,
+                ToolCall,
+            },
             submissions::{SubmissionInspection, SubmissionStatus, SubmitOptions},
         },
         model::{ErrorClass, ModelError, ModelRef},

@@ -80,6 +80,10 @@ pub const APPROVAL_ID: usize = 24;
 pub const CONTINUATION_MS: i64 = 50;
 /// Milliseconds a page's tool is waited for at least and at most, if it is not waited for without end (`turns-and-tools.md` §11).
 pub const CLIENT_WAIT_MS: std::ops::RangeInclusive<u32> = 1_000..=86_400_000;
+/// Starts of a tool that may run again, over deaths (`recovery.md` §6.3): one that dies each time is not tried for ever.
+pub const TOOL_CLAIMS: i64 = 3;
+/// Milliseconds a new tab is told of a recovery: later nobody expects an answer any more (`recovery.md` §2.4).
+pub const RECOVERING_SHOWN_MS: i64 = 900_000;
 /// Milliseconds a server tool may run unless it says otherwise: the longest wait people accept without a sign of life, doubled.
 pub const TOOL_TIMEOUT_MS: u32 = 120_000;
 /// Model calls in one turn by default (the peer's number).
@@ -139,6 +143,25 @@ pub const CHAT_RESPONSE_MS: u32 = 900_000;
 pub const ABORT_GRACE_MS: u32 = 5_000;
 /// Times a hook is started over restarts before its row is given up (`recovery.md` §6.6).
 pub const OUTBOX_CLAIMS: i64 = 3;
+
+/// Attempts in a row without progress, and retries after transient errors in all (the peer's number).
+pub const RECOVERY_ATTEMPTS: u32 = 10;
+/// Milliseconds an attempt that is due waits for work of an earlier one (the peer's number).
+pub const RECOVERY_STABLE_MS: u32 = 10_000;
+/// Milliseconds a turn may be without progress: longer than any deployment takes (the peer's number).
+pub const RECOVERY_NO_PROGRESS_MS: u32 = 300_000;
+/// Segments a turn may write once it was interrupted: 100,000 chunks, which only what never ends comes to (the peer's number).
+pub const RECOVERY_WORK: u64 = 10_000;
+/// Attempts whose incarnation died. The next one would most likely be the death of another (the peer's number).
+pub const RECOVERY_INTERRUPTED: u32 = 5;
+/// Milliseconds within which deaths in a row are one attempt: what a deployment needs to replace all incarnations (the peer's number).
+pub const RECOVERY_BURST_MS: i64 = 30_000;
+/// Milliseconds before the attempt after the first transient error; doubled each time (the peer's number).
+pub const RECOVERY_BACKOFF_MS: u32 = 1_000;
+/// Milliseconds to which that doubles at most: a beat of the alarm (the peer's number).
+pub const RECOVERY_BACKOFF_MOST_MS: u32 = 30_000;
+/// Milliseconds a provider's `Retry-After` may put the next attempt off; people wait for it (the peer's number).
+pub const RECOVERY_RETRY_AFTER_MS: u32 = 60_000;
 
 /// Tags of a socket (platform).
 pub const TAGS: usize = 10;

@@ -239,6 +239,7 @@ fn live(seed: u64, tell: bool) -> Vec<String> {
         continue_on_client_error: dice.below(2) == 0,
         approval_wait_ms: (dice.below(4) == 0).then_some(2_500),
         max_steps: 3,
+        chat_recovery: ChatRecovery { enabled: dice.below(2) == 0, ..ChatRecovery::default() },
         ..Config::default()
     };
     let seen = Rc::new(Seen::default());

@@ -56,6 +56,7 @@ impl Dice {
 struct Helper {
     gates: Gates,
     overlap: MessageConcurrency,
+    recovers: bool,
 }
 
 /// What becomes of messages that overlap, one way a life.
@@ -74,7 +75,13 @@ impl Agent for Helper {
     }
 
     fn config(&self) -> Config {
-        Config { max_steps: 4, client_state: true, message_concurrency: self.overlap, ..Config::default() }
+        Config {
+            max_steps: 4,
+            client_state: true,
+            message_concurrency: self.overlap,
+            chat_recovery: ChatRecovery { enabled: self.recovers, ..ChatRecovery::default() },
+            ..Config::default()
+        }
     }
 
     fn tools(&self, _: &Turn) -> Tools {
@@ -184,7 +191,8 @@ impl Life {
         let (quiet, mut provider) = (calm.clone(), Dice::new(seed ^ 0x5EED));
         let gates = Gates::new();
         let overlap = OVERLAPS[(seed % OVERLAPS.len() as u64) as usize];
-        let world = World::new(Helper { gates: gates.clone(), overlap })
+        let recovers = seed / OVERLAPS.len() as u64 % 2 == 1;
+        let world = World::new(Helper { gates: gates.clone(), overlap, recovers })
             .with_gates(&gates)
             .seed(seed)
             .model_fn(move |_| if quiet.get() { text("calm") } else { reply(&mut provider) });
@@ -523,15 +531,16 @@ const SCRIPTS: &[Script] = &[
 ];
 
 /// A world in which everything before the script has happened.
-fn staged(script: &Script) -> (World<Helper>, Client, Client) {
+fn staged(script: &Script, recovers: bool) -> (World<Helper>, Client, Client) {
     let gates = Gates::new();
     GATES.iter().for_each(|gate| gates.open(gate));
     let reply = script.reply;
-    let world =
-        World::new(Helper { gates: gates.clone(), overlap: MessageConcurrency::Queue }).with_gates(&gates).model_fn(move |request| {
+    let world = World::new(Helper { gates: gates.clone(), overlap: MessageConcurrency::Queue, recovers }).with_gates(&gates).model_fn(
+        move |request| {
             let first_step = request.roles().last() == Some(&"user");
             if first_step && request.last_user() == "question" { reply() } else { text("fine") }
-        });
+        },
+    );
     let (one, two) = (world.connect("S1"), world.connect("S2"));
     (script.before)(&one);
     world.run();
@@ -545,8 +554,8 @@ fn words(lines: &[String]) -> usize {
 }
 
 /// What is wrong after a death at step `n`, or nothing if there is no such step.
-fn after_death(script: &Script, n: usize, sockets: Sockets) -> Option<Vec<String>> {
-    let (world, one, two) = staged(script);
+fn after_death(script: &Script, n: usize, sockets: Sockets, recovers: bool) -> Option<Vec<String>> {
+    let (world, one, two) = staged(script, recovers);
     let mut jumps = 0;
     for _ in 0..n {
         // Where nothing can happen without time passing, some passes.
@@ -576,7 +585,7 @@ fn after_death(script: &Script, n: usize, sockets: Sockets) -> Option<Vec<String
         broken.push(format!("the conversation does not go on: {:?}", world.said()));
     }
     if !broken.is_empty() {
-        broken.insert(0, format!("{}: death at step {n}, sockets {sockets:?}", script.name));
+        broken.insert(0, format!("{}: death at step {n}, sockets {sockets:?}, recovery {recovers}", script.name));
         broken.push(world.story());
     }
     Some(broken)
@@ -593,9 +602,10 @@ fn whatever_is_under_way_a_death_at_any_step_leaves_a_conversation_that_goes_on(
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some(script) = SCRIPTS.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-                    for sockets in [Sockets::Kept, Sockets::Closed] {
+                    let kinds = [Sockets::Kept, Sockets::Closed].map(|sockets| [(sockets, false), (sockets, true)]);
+                    for (sockets, recovers) in kinds.into_iter().flatten() {
                         for n in 0.. {
-                            let Some(broken) = after_death(script, n, sockets) else { break };
+                            let Some(broken) = after_death(script, n, sockets, recovers) else { break };
                             deaths.fetch_add(1, Ordering::Relaxed);
                             if !broken.is_empty() {
                                 failed.lock().unwrap().push(broken.join("\n"));

@@ -16,8 +16,10 @@ use crate::{
     Config,
     engine::{
         events::Event,
-        input::{Decision, ToolOutcome},
-        outcome::{ChatErrorContext, ChatResponse, ClientToolSettled, Principal, Stage, StepResult, ToolCall},
+        input::{Decision, RecoveryDecision, ToolOutcome},
+        outcome::{
+            ChatErrorContext, ChatResponse, ClientToolSettled, Principal, RecoveryExhausted, RecoveryInfo, Stage, StepResult, ToolCall,
+        },
         submissions::SubmissionInspection,
     },
     error::Result,
@@ -154,6 +156,21 @@ pub trait Agent: 'static {
     fn classify_chat_error(&self, _error: &ModelError, _context: &ChatErrorContext) -> Option<ErrorClass> {
         None
     }
+
+    /// The object died in the middle of an answer, or the provider failed in a way that waiting may mend: what becomes of it. The
+    /// default keeps what there is and goes on; an application that lets old turns rest looks at
+    /// [`created_at`](RecoveryInfo::created_at).
+    async fn on_chat_recovery(&self, _turn: &RecoveryInfo) -> RecoveryDecision {
+        RecoveryDecision::default()
+    }
+
+    /// Whether an interrupted turn is worth another attempt, from the second one on: the application's own budget.
+    async fn should_keep_recovering(&self, _turn: &RecoveryInfo) -> bool {
+        true
+    }
+
+    /// A turn was given up: a bound of [`Config::chat_recovery`] was reached. Clients are told by then.
+    async fn on_exhausted(&self, _turn: &RecoveryExhausted) {}
 
     /// Sees every event. No event carries message content.
     fn on_event(&self, _event: &Event) {}

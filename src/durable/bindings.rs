@@ -46,6 +46,10 @@ extern "C" {
     #[wasm_bindgen(structural, method, catch, js_name = deleteAlarm)]
     pub(super) fn delete_alarm(this: &JsStorage) -> Result<Promise, JsValue>;
 
+    /// Resolves when everything written so far is on disk.
+    #[wasm_bindgen(structural, method, catch)]
+    pub(super) fn sync(this: &JsStorage) -> Result<Promise, JsValue>;
+
     /// `ctx.storage.sql`.
     pub(super) type JsSql;
 

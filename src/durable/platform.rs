@@ -99,6 +99,20 @@ impl Platform for ObjectPlatform {
         Ok(())
     }
 
+    fn sync(&self) -> LocalBoxFuture<'static, ()> {
+        let written = self.storage.sync().map_err(storage);
+        Box::pin(async move {
+            let written = match written {
+                Ok(promise) => settled(promise).await,
+                Err(e) => Err(e),
+            };
+            if let Err(e) = written {
+                // Where the write failed the object is broken, and nothing after this is heard of.
+                worker::console_error!("the disk did not confirm: {e}");
+            }
+        })
+    }
+
     fn send(&self, to: &[ConnId], frame: &str) {
         self.sockets.send(to, frame);
     }

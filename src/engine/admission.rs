@@ -4,12 +4,13 @@ use serde_json::{Map, Value};
 
 use super::{
     Engine,
+    budget::Counters,
     config::{AcceptClientMessages, MessageConcurrency},
+    endings::skipped,
     events::Event,
     input::{Answer, Place, ReplyTo, TurnResult, TurnStatus},
     outcome::{Cx, Effect},
     submissions::SUBMISSION,
-    turn::skipped,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -148,7 +149,7 @@ impl Engine {
             }
         };
         // The first message of an idle object overlaps nothing, and neither does a regeneration (`turns-and-tools.md` §5.1).
-        let overlaps = !body.regenerate && (self.running.is_some() || self.something_waits());
+        let overlaps = !body.regenerate && (self.is_busy() || self.something_waits());
         let strategy = if overlaps { self.config.message_concurrency } else { MessageConcurrency::Queue };
         if strategy == MessageConcurrency::Drop {
             cx.send_one(conn, wire::transcript(&self.window(cx.db)?, false));
@@ -427,11 +428,14 @@ impl Engine {
     }
 
     pub(super) fn admit(&mut self, cx: &mut Cx<'_>, admit: Admit) -> Result<TurnId> {
-        let starts = admit.slot.is_some() || (self.running.is_none() && !self.something_waits());
+        let starts = admit.slot.is_some() || (!self.is_busy() && !self.something_waits());
         let submission = admit.slot.map(|_| admit.request_id.to_string());
         let mut turn = Turn {
             id: cx.rng.text(16).into(),
             seq: admit.slot.unwrap_or_else(|| self.next_seq(cx.now)),
+            root: admit.request_id.clone(),
+            counters: Counters::default(),
+            progress: 0,
             request_id: admit.request_id,
             kind: admit.kind,
             trigger: admit.trigger.into(),
@@ -470,7 +474,7 @@ impl Engine {
 
     pub(super) fn is_live(&self, id: &RequestId) -> bool {
         let held = self.pending.as_ref().is_some_and(|pending| pending.request_id == *id);
-        held || self.submission_waits(id) || self.running.iter().map(|r| &r.turn).chain(&self.queue).any(|t| t.request_id == *id)
+        held || self.submission_waits(id) || self.present().chain(&self.queue).any(|t| t.request_id == *id || t.root == *id)
     }
 
     fn wait_for(&mut self, turn: TurnId, reply: Option<ReplyTo>) {
@@ -501,7 +505,7 @@ impl Engine {
             }
             return Ok(());
         }
-        if self.running.as_ref().is_some_and(|r| r.turn.request_id == *id) {
+        if self.present().any(|turn| turn.request_id == *id || turn.root == *id) {
             self.abort(cx)?;
         }
         Ok(())

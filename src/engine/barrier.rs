@@ -6,6 +6,7 @@
 
 use super::{
     Engine,
+    budget::Counters,
     events::Event,
     outcome::{Cx, Effect},
 };
@@ -131,7 +132,10 @@ impl Engine {
         let mut turn = Turn {
             kind: Kind::Extend,
             trigger: CONTINUATION.into(),
+            root: pending.request_id.clone(),
             request_id: pending.request_id.clone(),
+            counters: Counters::default(),
+            progress: 0,
             anchor: Some(parked.message.clone()),
             reply: Some(parked.message),
             cancelled: false,

@@ -41,8 +41,10 @@ impl Engine {
         }
         let interrupted = self.dead.take();
         let lost = interrupted.is_some() || !self.queue.is_empty();
-        if let Some((turn, stream)) = interrupted {
-            self.end_interrupted(cx, &turn, stream)?;
+        match interrupted {
+            Some((turn, stream)) if self.config.chat_recovery.enabled => self.take_up(cx, turn, &stream)?,
+            Some((turn, stream)) => self.end_interrupted(cx, &turn, stream)?,
+            None => {}
         }
         self.resume_awaiting(cx)?;
         if let Some(parked) = self.parked.as_ref().filter(|_| !self.clients.not_awaiting().is_empty()) {

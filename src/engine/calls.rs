@@ -54,13 +54,15 @@ pub(super) struct StepCall {
     pub(super) parks: bool,
     /// Whether the agent or a person allowed it already.
     allowed: bool,
-    /// Whether its row is there, in the state `approved`.
+    /// Whether its row is there, and only has to be moved.
+    recorded: bool,
+    /// Whether a person allowed it.
     approved: bool,
 }
 
 impl StepCall {
-    /// A call that a person allowed after its leg had ended.
-    pub(super) fn approved(ordinal: usize, call: &Call, input: Value) -> Self {
+    /// A call that is recorded already: a person allowed it after its leg had ended, or its incarnation died.
+    pub(super) fn recorded(ordinal: usize, call: &Call, input: Value) -> Self {
         Self {
             // Slots of the provider count from 0.
             slot: u32::MAX - ordinal as u32,
@@ -70,8 +72,14 @@ impl StepCall {
             progress: Progress::Ready(input),
             parks: false,
             allowed: true,
-            approved: true,
+            recorded: true,
+            approved: call.approved == Some(true),
         }
+    }
+
+    /// A call that waits for a page or a person since before its incarnation died.
+    pub(super) fn waiting(ordinal: usize, call: &Call) -> Self {
+        Self { progress: Progress::Open, parks: true, ..Self::recorded(ordinal, call, Value::Null) }
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -303,6 +311,7 @@ impl Engine {
             progress: Progress::Announced,
             parks: false,
             allowed: false,
+            recorded: false,
             approved: false,
         });
         Ok(call)
@@ -469,9 +478,9 @@ impl Engine {
             let Some(tool) = plan.tools.iter().find(|t| t.spec.name == call.name) else { continue };
             active += 1;
             started = true;
-            if call.approved {
+            if call.recorded {
                 // Exactly once: only the step that moves the row starts the tool.
-                if !calls::start_approved(cx.db, &reply, &call.id, &self.boot)? {
+                if !calls::start_recorded(cx.db, &reply, &call.id, &self.boot)? {
                     return Err(Error::corrupt(format!("the approved call {} is not there to be started", call.id)));
                 }
             } else {

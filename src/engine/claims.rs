@@ -140,6 +140,8 @@ impl Given {
 impl Engine {
     /// A page answered a call.
     pub(super) fn tool_result(&mut self, cx: &mut Cx<'_>, conn: &ConnId, frame: ToolResult) -> Result<()> {
+        // What a turn that is being taken up left says which of its calls are open.
+        self.recover(cx)?;
         let found = calls::find(cx.db, &frame.call)?;
         if self.refuses_readonly(cx, conn, &frame.call, found.as_ref(), "cf_agent_tool_result")? {
             return Ok(());
@@ -204,6 +206,8 @@ impl Engine {
 
     /// A person decided about a call: the application is asked whether they may.
     pub(super) fn tool_approval(&mut self, cx: &mut Cx<'_>, conn: &ConnId, mut frame: ToolApproval) -> Result<()> {
+        // What a turn that is being taken up left says which of its calls are open.
+        self.recover(cx)?;
         let found = calls::find(cx.db, &frame.call)?;
         if self.refuses_readonly(cx, conn, &frame.call, found.as_ref(), "cf_agent_tool_approval")? {
             return Ok(());
@@ -259,6 +263,7 @@ impl Engine {
 
     /// The call may have been decided meanwhile.
     fn decided(&mut self, cx: &mut Cx<'_>, conn: &ConnId, frame: ToolApproval, may: Decision) -> Result<()> {
+        self.recover(cx)?;
         self.asking.retain(|(by, call)| by != conn || *call != frame.call);
         // The application was asked about this call and no other that has its id by now.
         let found = calls::find(cx.db, &frame.call)?.filter(|call| frame.message.as_ref() == Some(&call.message));
@@ -321,6 +326,7 @@ impl Engine {
         if self.next_deadline.is_none_or(|due| due > cx.now) {
             return Ok(());
         }
+        self.recover(cx)?;
         for call in calls::overdue(cx.db, cx.now)? {
             cx.emit(Event::new("tool:timeout").with("callId", call.call.as_str()).with("tool", call.name.as_str()));
             if call.state == State::AwaitingApproval {
@@ -503,6 +509,8 @@ mod tests {
             hash: None,
             approved: None,
             wait_ms: None,
+            effect: crate::engine::input::EffectClass::Once,
+            claims: 0,
         }
     }
 

@@ -221,6 +221,12 @@ impl Engine {
     pub(super) fn connected(&mut self, cx: &mut Cx<'_>, conn: ConnId, meta: ConnMeta) -> Result<()> {
         let no_protocol = meta.no_protocol;
         self.clients.add(conn.clone(), meta);
+        if self.recovering.is_some() {
+            // Whoever watched an attempt and was not here at its end would protect what it saw of it against everything that follows.
+            for terminal in self.ended.iter().filter(|terminal| terminal.ending == Ending::Recovering) {
+                cx.send_one(&conn, wire::terminal(terminal));
+            }
+        }
         if let Some(id) = self.active_stream() {
             self.clients.wait(&conn, Waiting::Offered);
             cx.send_one(&conn, wire::resuming(&id, None));
@@ -235,6 +241,9 @@ impl Engine {
                 cx.send_one(&conn, wire::pending(&id, None));
             }
             cx.send_one(&conn, wire::transcript(&self.window(cx.db)?, true));
+        }
+        if let Some((root, _)) = self.recovering.as_ref().filter(|(_, since)| cx.now.since(*since) < limits::RECOVERING_SHOWN_MS) {
+            cx.send_one(&conn, wire::recovering(Some(root)));
         }
         if no_protocol {
             return Ok(());
@@ -306,7 +315,8 @@ impl Engine {
 
     /// The latest accepted request that does not stream yet.
     fn accepted(&self) -> Option<RequestId> {
-        self.queue.back().or(self.running.as_ref().map(|r| &r.turn)).map(|t| t.request_id.clone())
+        // A turn that is being recovered is known by the id it was asked for under.
+        self.queue.back().map(|t| &t.request_id).or(self.present().next().map(|t| &t.root)).cloned()
     }
 
     /// What is going on? Exactly one answer, at once (wire §2.15).

@@ -1,5 +1,6 @@
 //! What an application may choose. Plain fields with defaults; a field that is not here is a number of [`crate::limits`].
 
+use super::budget::ChatRecovery;
 use crate::limits;
 
 /// The choices of an agent.
@@ -40,6 +41,12 @@ pub struct Config {
     pub abort_grace_ms: u32,
     /// Whether text of one network read goes out as one chunk (decision 52).
     pub coalesce_deltas: bool,
+    /// Milliseconds without anything new of a model's answer after which the call is given up and the turn goes on with another;
+    /// `None` for the limits that hold anyway ([`limits::FIRST_EVENT_MS`], [`limits::NEXT_EVENT_MS`]). Needs `chat_recovery`: without
+    /// it the turn fails.
+    pub chat_stream_stall_timeout_ms: Option<u32>,
+    /// Whether and how long a turn is put back to work after its object died, or after an error that waiting may mend.
+    pub chat_recovery: ChatRecovery,
 }
 
 impl Default for Config {
@@ -59,6 +66,8 @@ impl Default for Config {
             hook_deadline_ms: limits::HOOK_MS,
             abort_grace_ms: limits::ABORT_GRACE_MS,
             coalesce_deltas: true,
+            chat_stream_stall_timeout_ms: None,
+            chat_recovery: ChatRecovery::default(),
         }
     }
 }

@@ -202,6 +202,10 @@ impl TurnStatus {
 
 /// What a job of the running turn reports.
 pub enum JobEvent {
+    /// The attempt is on disk: what the interrupted one left may be read.
+    Recover,
+    /// The application said whether an interrupted turn goes on.
+    RecoveryDecided(RecoveryDecision),
     /// The agent said how the turn is to run.
     Prepared(Result<Box<Prepared>, Box<Failure>>),
     /// One network read of the model's answer.
@@ -308,6 +312,23 @@ pub enum Approval {
     Allow,
     /// Never, for this reason; nobody is asked.
     Deny(String),
+}
+
+/// What becomes of a turn whose attempt was interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryDecision {
+    /// Whether what there is of the answer is kept. Results of tools are kept in any case.
+    pub persist: bool,
+    /// Whether it goes on. If not, it ends as failed.
+    pub go_on: bool,
+    /// Whether the application's own budget is used up.
+    pub aborted: bool,
+}
+
+impl Default for RecoveryDecision {
+    fn default() -> Self {
+        Self { persist: true, go_on: true, aborted: false }
+    }
 }
 
 /// Which calls of a tool a person has to allow.

@@ -6,20 +6,24 @@
 //!
 //! One file per family of inputs: `boot` starts an incarnation, `clients` speaks to sockets, `admission` takes requests,
 //! `turn` runs them, `stream` turns model events into chunks, `calls` runs tools, `claims` takes the answers of pages and people,
-//! `barrier` lets a parked turn go on, `submissions` keeps work for later, `hooks` owes what follows a turn, `schedule` keeps the one alarm.
+//! `barrier` lets a parked turn go on, `submissions` keeps work for later, `hooks` owes what follows a turn, `schedule` keeps the one
+//! alarm. `budget` judges how often a turn is put back to work.
 
 mod admission;
 mod barrier;
 mod boot;
+pub mod budget;
 mod calls;
 mod claims;
 pub mod client_tools;
 mod clients;
 pub mod config;
+mod endings;
 pub mod events;
 mod hooks;
 pub mod input;
 pub mod outcome;
+mod recovery;
 mod reply;
 mod schedule;
 pub mod schema;
@@ -70,6 +74,12 @@ pub struct Engine {
     /// Submissions that have not started, in order; their messages wait in their rows.
     submissions: VecDeque<submission_rows::Waiting>,
     running: Option<Box<turn::Running>>,
+    /// Whether the application's own budget is asked about the present attempt.
+    ask_budget: bool,
+    /// The turn whose attempt was interrupted, until the next one is due.
+    waiting: Option<Turn>,
+    /// Whether clients are told that an answer is being recovered, by which id, and since when.
+    recovering: Option<(RequestId, Millis)>,
     /// The turn that waits for pages or people. Only the newest can: each turn that starts settles what an older one waits for.
     parked: Option<barrier::Parked>,
     /// The continuation that somebody wants of the parked turn, or already of the running one.
@@ -118,12 +128,14 @@ impl Engine {
     /// The database failed, or a newer release wrote its rows.
     pub fn load(db: &dyn Sql, boot: Boot, identity: Identity, config: Config) -> Result<Engine> {
         tables::migrate(db)?;
-        let (waiting, live): (Vec<_>, Vec<_>) = turns::live(db)?.into_iter().partition(|(_, parked)| *parked);
-        let mut live: Vec<Turn> = live.into_iter().map(|(turn, _)| turn).collect();
-        let parked = waiting.into_iter().rev().find_map(|(turn, _)| {
-            let message = turn.reply.clone()?;
-            Some(barrier::Parked { turn, message })
-        });
+        let (mut live, mut waiting, mut parked) = (Vec::new(), None, None);
+        for (turn, at) in turns::live(db)? {
+            match (at, turn.reply.clone()) {
+                (turns::Live::Waiting, _) => waiting = Some(turn),
+                (turns::Live::Parked, Some(message)) => parked = Some(barrier::Parked { turn, message }),
+                (turns::Live::Queued | turns::Live::Parked, _) => live.push(turn),
+            }
+        }
         for turn in live.iter_mut().filter(|turn| turn.trigger == barrier::CONTINUATION) {
             // Nobody's probe is on its way any more.
             turn.not_before = None;
@@ -138,7 +150,8 @@ impl Engine {
             None => None,
         };
         let submissions = submission_rows::waiting(db)?;
-        let last_seq = live.iter().map(|t| t.seq).chain(dead.as_ref().map(|(t, _)| t.seq)).chain(submission_rows::last_seq(db)?);
+        let last_seq =
+            live.iter().chain(&waiting).map(|t| t.seq).chain(dead.as_ref().map(|(t, _)| t.seq)).chain(submission_rows::last_seq(db)?);
         let last_seq = last_seq.max().unwrap_or(0);
         let owed_at_boot = outbox::owed(db)?;
         Ok(Engine {
@@ -146,9 +159,14 @@ impl Engine {
             identity,
             config,
             clients: clients::Clients::default(),
-            alarm: (dead.is_some() || !live.is_empty() || !submissions.is_empty() || !owed_at_boot.is_empty()).then_some(Millis(0)),
+            alarm: (dead.is_some() || waiting.is_some() || !live.is_empty() || !submissions.is_empty() || !owed_at_boot.is_empty())
+                .then_some(Millis(0)),
             submissions: submissions.into(),
             running: None,
+            ask_budget: false,
+            ended: waiting.iter().map(recovery::last_end).collect(),
+            recovering: waiting.as_ref().map(|turn| (turn.root.clone(), turn.counters.last_attempt_at.unwrap_or(Millis(0)))),
+            waiting,
             pending: call_rows::continuation(db)?.map(|row| barrier::Pending::read(row, &live)),
             queue: live.into(),
             parked,
@@ -160,7 +178,6 @@ impl Engine {
             generation: meta::get(db, meta::GENERATION)?.and_then(|g| g.parse().ok()).unwrap_or(0),
             last_seq,
             notice: streams::notice(db)?,
-            ended: VecDeque::new(),
             senders: Vec::new(),
             waking: None,
             waiters: Vec::new(),
@@ -179,7 +196,8 @@ impl Engine {
     pub fn writes_nothing(&self, input: &Input, now: Millis) -> bool {
         // A step ends by starting what is due.
         let due = |turn: &Turn| turn.cancelled || turn.not_before.is_none_or(|at| at <= now) || self.is_overtaken(turn);
-        if self.running.is_none() && (self.submission_is_next() || self.queue.front().is_some_and(due)) {
+        let starts = self.running.is_none() && (self.submission_is_next() || self.queue.front().is_some_and(due));
+        if starts || self.waiting.is_some() {
             return false;
         }
         match input {
@@ -302,7 +320,9 @@ impl Engine {
     /// The newest window of the active path, oldest first, as JSON texts.
     fn window(&self, db: &dyn Sql) -> Result<Vec<String>> {
         let Some(leaf) = &self.leaf else { return Ok(Vec::new()) };
-        Ok(messages::path(db, leaf, limits::WIRE_WINDOW)?.into_iter().map(|m| m.body).collect())
+        let mut shown: Vec<String> = messages::path(db, leaf, limits::WIRE_WINDOW)?.into_iter().map(|m| m.body).collect();
+        self.show_partial(&mut shown);
+        Ok(shown)
     }
 
     fn move_leaf(&mut self, db: &dyn Sql, to: Option<MessageId>) -> Result<()> {

@@ -31,6 +31,12 @@ pub enum Effect {
     Close(ConnId, u16, String),
     /// Ask the agent how the turn is to run.
     Prepare(Fence, Box<TurnInfo>),
+    /// Confirm that the attempt is on disk, then report [`JobEvent::Recover`].
+    Confirm(Fence),
+    /// Ask the application about an interrupted turn; whether its own budget is asked for too.
+    RecoveryHook(Fence, bool, Box<RecoveryInfo>),
+    /// Tell the application that a turn was given up.
+    Exhausted(Box<RecoveryExhausted>),
     /// Call the model for this step, counted from 1.
     CallModel(Fence, u32, Box<ModelRequest>),
     /// Ask the application to mend the input of a call that its tool does not take.
@@ -167,6 +173,50 @@ impl StepResult {
     pub fn tools(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(tool_name)
     }
+}
+
+/// An interrupted turn, as hooks see it.
+#[derive(Clone, Debug)]
+pub struct RecoveryInfo {
+    /// Names the interruption and everything that follows from it: the turn.
+    pub incident_id: String,
+    /// The id its leg was asked for under.
+    pub root_request_id: String,
+    /// The id of this attempt.
+    pub request_id: String,
+    /// The attempt since the last progress, from 1.
+    pub attempt: u32,
+    /// How many there may be.
+    pub max_attempts: u32,
+    /// Whether it begins anew: nothing of the answer is there.
+    pub retries: bool,
+    /// The text so far.
+    pub partial_text: String,
+    /// What there is of the message.
+    pub partial_parts: Vec<Part>,
+    /// The custom fields of the request; untrusted.
+    pub body: Option<Value>,
+    /// When the turn was admitted: for an application that lets old turns rest.
+    pub created_at: Millis,
+    /// Segments written since the first interruption.
+    pub work: i64,
+}
+
+/// A turn that was given up, as hooks see it. Told at least once.
+#[derive(Clone, Debug)]
+pub struct RecoveryExhausted {
+    /// The turn.
+    pub incident_id: String,
+    /// The id its leg was asked for under.
+    pub root_request_id: String,
+    /// The id of its last attempt.
+    pub request_id: String,
+    /// Why.
+    pub reason: super::budget::Reason,
+    /// What clients are shown.
+    pub terminal_message: String,
+    /// The text so far.
+    pub partial_text: String,
 }
 
 /// Where an error came up.

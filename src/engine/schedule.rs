@@ -16,9 +16,12 @@ impl Engine {
 
     /// Runs at the end of every step: an alarm if and only if something is due (I23).
     pub(super) fn plan_alarm(&mut self, cx: &mut Cx<'_>) {
-        let active = self.running.is_some() || self.something_waits() || !self.hooks.is_empty() || self.hook_runs;
+        let active =
+            self.running.is_some() || self.waiting.is_some() || self.something_waits() || !self.hooks.is_empty() || self.hook_runs;
         let beat = active.then(|| cx.now + limits::HEARTBEAT_MS);
-        let wanted = match (beat, self.next_deadline) {
+        let attempt = self.waiting.as_ref().filter(|_| self.running.is_none()).and_then(|turn| turn.not_before);
+        let due = self.next_deadline.into_iter().chain(attempt).min();
+        let wanted = match (beat, due) {
             (Some(beat), Some(deadline)) => Some(beat.min(deadline)),
             (beat, deadline) => beat.or(deadline),
         };

@@ -309,7 +309,7 @@ impl Engine {
             // Also where the turn parks: what was submitted has its answer (decision 30).
             Ending::Completed => SubmissionStatus::Completed,
             Ending::Error => SubmissionStatus::Error,
-            Ending::Aborted | Ending::Skipped => SubmissionStatus::Aborted,
+            Ending::Aborted | Ending::Skipped | Ending::Recovering => SubmissionStatus::Aborted,
         };
         match submission.status {
             SubmissionStatus::Running => {

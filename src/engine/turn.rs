@@ -6,18 +6,20 @@ use super::{
     Engine,
     admission::body_value,
     barrier::CONTINUATION,
+    budget::Trigger,
     calls::StepCall,
     client_tools,
     config::MessageConcurrency,
     events::Event,
-    input::{Answer, Failure, JobEvent, Prepared, TurnResult, TurnStatus},
+    input::{Failure, JobEvent, Prepared, TurnStatus},
     outcome::{Cx, Effect, StepResult, TurnInfo},
+    recovery::Partial,
     stream::Stream,
     take,
 };
 use crate::{
     error::{Error, Result},
-    ids::{CallId, ConnId, Fence, MessageId, RequestId},
+    ids::{CallId, ConnId, Fence, MessageId},
     limits,
     model::{Finish, FinishReason, ModelError, ModelErrorClass, ModelRequest, Msg, Usage},
     store::{
@@ -41,6 +43,8 @@ use crate::{
 /// What the running turn waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
+    /// What an interrupted attempt left, and the application's word about it.
+    Recovering,
     /// The agent, to say how it is to run.
     Preparing,
     /// The model.
@@ -88,6 +92,8 @@ pub(super) struct Running {
     pub(super) owner: Option<ConnId>,
     /// Whether something was decided that no chunk says: everybody gets the message at the end.
     pub(super) heals: bool,
+    /// What interrupted attempts left, until the application said what becomes of it.
+    pub(super) partial: Option<Box<Partial>>,
 }
 
 impl Running {
@@ -107,6 +113,19 @@ impl Engine {
     /// Starts queued turns until one runs. Runs at the end of every step.
     pub(super) fn next_turn(&mut self, cx: &mut Cx<'_>) -> Result<()> {
         while self.running.is_none() {
+            if let Some(waiting) = &self.waiting {
+                // Turns behind it wait with it (decision 35). A due time further off than the longest wait was written before the clock
+                // stepped back.
+                let due =
+                    waiting.not_before.is_none_or(|due| due <= cx.now || due - cx.now > i64::from(limits::RECOVERY_RETRY_AFTER_MS));
+                if !due {
+                    return Ok(());
+                }
+                if let Some(turn) = self.waiting.take() {
+                    self.attempt(cx, turn)?;
+                }
+                continue;
+            }
             if self.submission_is_next() {
                 self.start_submission(cx)?;
                 continue;
@@ -177,9 +196,6 @@ impl Engine {
             None => Accumulator::new(&reply_id),
         };
         let allowed = if extends { self.allowed_calls(cx, &reply_id, &reply)? } else { Vec::new() };
-        let stream = Stream::new(format!("{}.{}", turn.id, turn.attempt));
-        turns::open_attempt(cx.db, &turn, &self.boot, &stream.id, cx.now)?;
-        let fence = Fence { turn: turn.id.clone(), attempt: turn.attempt, boot: self.boot.clone() };
         let info = TurnInfo {
             request_id: turn.request_id.to_string(),
             trigger: turn.trigger.clone(),
@@ -197,19 +213,37 @@ impl Engine {
                 .with("generation", self.generation)
                 .with("waitedMs", cx.now.since(turn.created_at)),
         );
-        cx.push(Effect::Prepare(fence.clone(), Box::new(info)));
-        self.running = Some(Box::new(Running {
+        let running = self.run(cx, turn, Phase::Preparing, reply, extends)?;
+        running.earlier = allowed.iter().map(|call| call.id.clone()).collect();
+        running.calls = allowed;
+        running.owner = owner;
+        cx.push(Effect::Prepare(running.fence.clone(), Box::new(info)));
+        Ok(())
+    }
+
+    /// An attempt begins: its row is written, and it is the running one.
+    pub(super) fn run(
+        &mut self,
+        cx: &mut Cx<'_>,
+        turn: Turn,
+        phase: Phase,
+        reply: Accumulator,
+        extends: bool,
+    ) -> Result<&mut Running> {
+        let stream = Stream::new(format!("{}.{}", turn.id, turn.attempt));
+        turns::open_attempt(cx.db, &turn, &self.boot, &stream.id, cx.now)?;
+        let fence = Fence { turn: turn.id.clone(), attempt: turn.attempt, boot: self.boot.clone() };
+        let running = Running {
             turn,
             fence,
             extends,
-            phase: Phase::Preparing,
+            phase,
             reply,
             stream,
             plan: None,
             history: Vec::new(),
             step: 0,
-            earlier: allowed.iter().map(|call| call.id.clone()).collect(),
-            calls: allowed,
+            calls: Vec::new(),
             offered: None,
             retries: 0,
             shown: false,
@@ -220,10 +254,12 @@ impl Engine {
             started_at: cx.now,
             rows_before: cx.db.meter().written,
             steered: false,
-            owner,
+            earlier: Vec::new(),
+            owner: None,
             heals: false,
-        }));
-        Ok(())
+            partial: None,
+        };
+        Ok(self.running.insert(Box::new(running)))
     }
 
     /// The calls of a message that a person allowed and that have not run.
@@ -232,7 +268,7 @@ impl Engine {
         let allowed = open.iter().filter(|call| call.state == calls::State::Approved).enumerate();
         let calls = allowed.filter_map(|(n, call)| {
             let input = reply.call(&call.call)?.get("input").cloned().unwrap_or_default();
-            Some(StepCall::approved(n, call, input))
+            Some(StepCall::recorded(n, call, input))
         });
         Ok(calls.collect())
     }
@@ -240,6 +276,8 @@ impl Engine {
     /// A job of the running turn reports.
     pub(super) fn job(&mut self, cx: &mut Cx<'_>, event: JobEvent) -> Result<()> {
         match event {
+            JobEvent::Recover => self.recover(cx),
+            JobEvent::RecoveryDecided(decision) => self.recovery_decided(cx, decision),
             JobEvent::Prepared(Ok(plan)) => self.prepared(cx, *plan),
             JobEvent::Prepared(Err(failure)) => self.fail(cx, *failure),
             JobEvent::Model(events) => self.model_events(cx, events),
@@ -277,7 +315,8 @@ impl Engine {
         let Some(running) = self.running.as_mut().filter(|r| r.phase == Phase::Preparing) else { return Ok(()) };
         if let Some(anchor) = &running.turn.anchor {
             for stored in messages::path(cx.db, anchor, self.config.hydration_budget)? {
-                if running.extends && stored.id == *anchor {
+                if running.turn.reply.as_ref() == Some(&stored.id) {
+                    // What the turn extends is put together with what it says.
                     continue;
                 }
                 let Ok(message) = UiMessage::from_row(&stored.body) else {
@@ -405,6 +444,10 @@ impl Engine {
             cx.push(Effect::Timer(fence, JobEvent::RetryDue, u32::try_from(delay).unwrap_or(limits::RETRY_IN_MEMORY_MS)));
             return Ok(());
         }
+        if self.may_recover(&failure.error) {
+            let trigger = if failure.error.stalled { Trigger::Stalled } else { Trigger::Transient };
+            return self.suspend(cx, trigger, &failure);
+        }
         self.fail(cx, failure)
     }
 
@@ -426,7 +469,7 @@ impl Engine {
 
     /// Someone stopped the running turn: at once, or after the running tools had their grace.
     pub(super) fn abort(&mut self, cx: &mut Cx<'_>) -> Result<()> {
-        let Some(running) = self.running.as_mut() else { return Ok(()) };
+        let Some(running) = self.running.as_mut() else { return self.abandon(cx) };
         match running.phase {
             Phase::Stopping => Ok(()),
             Phase::Tools if running.calls.iter().any(StepCall::is_running) => {
@@ -436,6 +479,7 @@ impl Engine {
                 cx.push(Effect::Timer(fence, JobEvent::GraceOver, self.config.abort_grace_ms));
                 Ok(())
             }
+            Phase::Recovering => self.abandon(cx),
             Phase::Preparing | Phase::Model | Phase::Retrying | Phase::Tools => self.finish(cx, Ending::Aborted, None),
         }
     }
@@ -458,7 +502,7 @@ impl Engine {
         let cut_off = running.heals || (ending != Ending::Completed && message.parts.iter().any(open_call));
         let closed = match ending {
             Ending::Completed => false,
-            Ending::Aborted | Ending::Skipped => repair::close(&mut message, Close::Aborted),
+            Ending::Aborted | Ending::Skipped | Ending::Recovering => repair::close(&mut message, Close::Aborted),
             Ending::Error => repair::close(&mut message, Close::Stopped(FinishReason::Error)),
         };
         let unsettled = running.calls.iter().any(|c| !c.is_settled());
@@ -471,7 +515,7 @@ impl Engine {
         let state = match ending {
             Ending::Completed => "completed",
             Ending::Error => "failed",
-            Ending::Aborted => "aborted",
+            Ending::Aborted | Ending::Recovering => "aborted",
             Ending::Skipped => "skipped",
         };
         turns::drop_attempts(cx.db, &turn.id)?;
@@ -532,11 +576,12 @@ impl Engine {
             }
         }
         self.remember_ending(terminal);
+        self.recovered(cx);
 
         let status = match ending {
             Ending::Completed => TurnStatus::Completed,
             Ending::Error => TurnStatus::Error,
-            Ending::Aborted | Ending::Skipped => TurnStatus::Aborted,
+            Ending::Aborted | Ending::Skipped | Ending::Recovering => TurnStatus::Aborted,
         };
         // A leg that came to nothing has the message that it was to extend.
         let message = (stored || extends).then_some(message);
@@ -562,107 +607,10 @@ impl Engine {
         Ok(())
     }
 
-    /// A queued turn that was stopped before its slot: no model call, its messages stay.
-    fn end_unstarted(&mut self, cx: &mut Cx<'_>, turn: &Turn) -> Result<()> {
-        turns::finish(cx.db, &turn.id, "aborted", Some("cancelled before its slot"), cx.now)?;
-        take(&mut self.senders, &turn.id);
-        let is_last = !self.something_waits();
-        if is_last {
-            // A tab keeps an answer of its own below the messages that came after its question until the next transcript (wire
-            // §2.11), and no turn is left to send one.
-            self.tell_transcript(cx)?;
-        }
-        self.close_request(cx, turn, Ending::Aborted);
-        self.answer_waiter(cx, turn, TurnStatus::Aborted, None, None, false);
-        if is_last {
-            for conn in self.clients.release_parked() {
-                cx.send_one(&conn, wire::resume_none(None, None));
-            }
-        }
-        Ok(())
-    }
-
-    /// A queued turn that gave way to a later one: its messages stay, its sender is told (wire §4.15).
-    fn end_superseded(&mut self, cx: &mut Cx<'_>, turn: &Turn) -> Result<()> {
-        turns::finish(cx.db, &turn.id, "skipped", Some("superseded"), cx.now)?;
-        let terminal = skipped(turn.request_id.clone(), turn.origin_ids.clone());
-        // Whoever sent it may be known no more after a restart; the others do not know the request and lose nothing.
-        let to = match take(&mut self.senders, &turn.id) {
-            Some(sender) => vec![sender],
-            None => self.clients.all(),
-        };
-        cx.send(to, wire::terminal(&terminal));
-        self.remember_ending(terminal);
-        cx.emit(finished(turn, "skipped"));
-        Ok(())
-    }
-
     fn longest_wait(&self) -> u32 {
         match self.config.message_concurrency {
             MessageConcurrency::Debounce { ms } => ms,
             _ => limits::DEBOUNCE_MS,
         }
     }
-
-    fn close_request(&mut self, cx: &mut Cx<'_>, turn: &Turn, ending: Ending) {
-        let terminal = Terminal {
-            id: turn.request_id.clone(),
-            ending,
-            body: String::new(),
-            message_ids: turn.origin_ids.clone(),
-            continuation: false,
-        };
-        cx.send(self.clients.all(), wire::terminal(&terminal));
-        self.remember_ending(terminal);
-    }
-
-    /// After a clear: the rows are gone, the clients still wait for their closing frames (wire §4.11).
-    pub(super) fn drop_turns(&mut self, cx: &mut Cx<'_>) {
-        self.clients.forget_offers();
-        if let Some(running) = self.running.take() {
-            cx.push(Effect::Cancel(running.fence.clone()));
-            self.close_request(cx, &running.turn, Ending::Aborted);
-            cx.emit(finished(&running.turn, "aborted"));
-            self.answer_waiter(cx, &running.turn, TurnStatus::Skipped, None, None, running.extends);
-        }
-        for turn in std::mem::take(&mut self.queue) {
-            self.close_request(cx, &turn, Ending::Skipped);
-            cx.emit(finished(&turn, "stale"));
-            self.answer_waiter(cx, &turn, TurnStatus::Skipped, None, None, false);
-        }
-        self.senders.clear();
-    }
-
-    fn answer_waiter(
-        &mut self,
-        cx: &mut Cx<'_>,
-        turn: &Turn,
-        status: TurnStatus,
-        error: Option<String>,
-        message: Option<UiMessage>,
-        continuation: bool,
-    ) {
-        let Some(to) = take(&mut self.waiters, &turn.id) else { return };
-        let result = TurnResult {
-            request_id: turn.request_id.to_string(),
-            status,
-            error,
-            message: message.map(UiMessage::into_value),
-            continuation,
-        };
-        cx.push(Effect::Reply(to, Ok(Answer::Turn(result))));
-    }
-}
-
-/// The last frame of a request that is not run.
-pub(super) fn skipped(id: RequestId, message_ids: Option<String>) -> Terminal {
-    Terminal { id, ending: Ending::Skipped, body: String::new(), message_ids, continuation: false }
-}
-
-/// The end of a turn that did not run, or that was cleared away.
-fn finished(turn: &Turn, status: &str) -> Event {
-    Event::new("chat:turn:finish")
-        .with("requestId", turn.request_id.as_str())
-        .with("trigger", turn.trigger.as_str())
-        .with("status", status)
 }

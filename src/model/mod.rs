@@ -526,6 +526,8 @@ pub struct ModelError {
     pub numbers: Option<Box<Numbers>>,
     /// What the application takes it for, if it says so.
     pub judged: Option<ErrorClass>,
+    /// Whether the application's own limit on silence ended it.
+    pub stalled: bool,
 }
 
 /// The tokens an overflow names (`providers.md` §13.3).
@@ -570,6 +572,7 @@ impl ModelError {
             raw: Box::default(),
             no_retry: false,
             judged: None,
+            stalled: false,
             numbers: None,
         }
     }

@@ -16,6 +16,7 @@ use futures_util::{
 use super::{
     ActiveTurn, Inside, Runtime,
     platform::{Answer, Cancel, Platform},
+    watch::{Watch, stalled},
 };
 use crate::{
     agent::{
@@ -27,9 +28,13 @@ use crate::{
     },
     engine::{
         events::Event,
-        input::{Answer as Reply, Command, Decision, Failure, Input, JobEvent, Prepared, RpcBody, RpcReply, Site, ToolOutcome},
+        input::{
+            Answer as Reply, Command, Decision, Failure, Input, JobEvent, Prepared, RecoveryDecision, RpcBody, RpcReply, Site,
+            ToolOutcome,
+        },
         outcome::{
-            ChatErrorContext, ChatResponse, ClientToolSettled, Principal, RpcCall, Stage, StatusNote, StepResult, ToolCall, ToolRun,
+            ChatErrorContext, ChatResponse, ClientToolSettled, Principal, RecoveryExhausted, RecoveryInfo, RpcCall, Stage, StatusNote,
+            StepResult, ToolCall, ToolRun,
         },
     },
     error::{Error, Result},
@@ -41,7 +46,6 @@ use crate::{
         demo,
         profile::{self, Route},
     },
-    time::Millis,
     wire::{self, Ending, Terminal, ToolApproval},
 };
 
@@ -364,20 +368,26 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         cancel: &Cancel,
     ) -> Result<Finish, ModelError> {
         let wire = codec::encode(request, route)?;
+        let stall = self.agent.config().chat_stream_stall_timeout_ms;
+        let first = stall.map_or(limits::FIRST_EVENT_MS, |stall| stall.min(limits::FIRST_EVENT_MS));
         let began = self.platform.now();
         // Dropping the connection is what stops a provider: this switch is tripped on every way out.
         let connection = Cancel::new();
         let _release = Release(connection.clone());
-        let answer = match self.wait(self.platform.fetch(wire, connection.clone()), limits::FIRST_EVENT_MS, cancel).await {
+        let answer = match self.wait(self.platform.fetch(wire, connection.clone()), first, cancel).await {
             Waited::Ready(Ok(answer)) => answer,
             Waited::Ready(Err(error)) => return Err(codec::transport_error(route, error.message())),
-            Waited::Expired => return Err(stalled(limits::FIRST_EVENT_MS)),
+            Waited::Expired => {
+                let mut error = stalled(first);
+                error.stalled = first < limits::FIRST_EVENT_MS;
+                return Err(error);
+            }
             Waited::Cancelled => return Err(ModelError::new(ModelErrorClass::Aborted, "stopped")),
         };
         let Answer { status, headers, mut body } = answer;
         let mut decoder = codec::decoder(request, route, Head { status, headers });
-        let mut watch = Watch { began, content: None };
-        let mut timer = self.platform.sleep(limits::NEXT_EVENT_MS);
+        let mut watch = Watch { began, content: None, stall };
+        let mut timer = self.platform.sleep(stall.map_or(limits::NEXT_EVENT_MS, |stall| stall.min(limits::NEXT_EVENT_MS)));
         let mut stopped = cancel.tripped();
         let end = loop {
             // One timer at a time, looked at only when it fires: a timer for every read would cost more than the read.
@@ -411,7 +421,11 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         };
         drop(body);
         let end = if cancel.is_tripped() { End::Aborted } else { end };
-        self.close(fence, decoder, end)
+        let by_application = matches!(&end, End::Stalled { ms } if stall.is_some_and(|stall| stall == *ms));
+        self.close(fence, decoder, end).map_err(|mut error| {
+            error.stalled = by_application;
+            error
+        })
     }
 
     fn close(self: &Rc<Self>, fence: &Fence, mut decoder: Box<dyn Decoder>, end: End) -> Result<Finish, ModelError> {
@@ -459,6 +473,37 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         let event = Event::new("hook:failed").with("hook", "needs_approval").with("tool", run.name.as_str());
         self.observe(&event.with("callId", run.call.as_str()).with("reason", fault));
         Approval::Ask
+    }
+
+    /// Reports once the attempt is on disk: what follows may kill the object, and has to be counted then.
+    pub(super) fn confirm(self: &Rc<Self>, fence: Fence) {
+        let this = self.clone();
+        let on_disk = self.platform.sync();
+        self.start(Box::pin(async move {
+            on_disk.await;
+            this.post(Input::Job(fence, JobEvent::Recover));
+        }));
+    }
+
+    /// Asks what becomes of an interrupted turn. No answer in time is the default.
+    pub(super) fn recovery_hook(self: &Rc<Self>, fence: Fence, ask: bool, info: RecoveryInfo) {
+        let this = self.clone();
+        self.start(Box::pin(async move {
+            let keep = !ask || this.deadline("should_keep_recovering", this.agent.should_keep_recovering(&info)).await.unwrap_or(true);
+            let decision = if keep {
+                this.deadline("on_chat_recovery", this.agent.on_chat_recovery(&info)).await.unwrap_or_default()
+            } else {
+                RecoveryDecision { aborted: true, ..RecoveryDecision::default() }
+            };
+            this.post(Input::Job(fence, JobEvent::RecoveryDecided(decision)));
+        }));
+    }
+
+    pub(super) fn exhausted(self: &Rc<Self>, exhausted: RecoveryExhausted) {
+        let this = self.clone();
+        self.start(Box::pin(async move {
+            this.bounded("on_exhausted", None, this.agent.on_exhausted(&exhausted)).await;
+        }));
     }
 
     /// Whether a call may run, in the words of its tool.
@@ -628,56 +673,5 @@ struct Release(Cancel);
 impl Drop for Release {
     fn drop(&mut self) {
         self.0.trip();
-    }
-}
-
-/// How long the provider may still be silent (decision 39).
-struct Watch {
-    began: Millis,
-    content: Option<Millis>,
-}
-
-impl Watch {
-    /// Milliseconds left, or the limit that was reached.
-    fn left(&self, now: Millis) -> Result<u32, u32> {
-        let (since, limit) = match self.content {
-            Some(at) => (at, limits::NEXT_EVENT_MS),
-            None => (self.began, limits::FIRST_EVENT_MS),
-        };
-        let quiet = i64::from(limit) - now.since(since);
-        let whole = i64::from(limits::STEP_MS) - now.since(self.began);
-        match u32::try_from(quiet.min(whole)) {
-            Ok(ms) if ms > 0 => Ok(ms),
-            _ if whole <= 0 => Err(limits::STEP_MS),
-            _ => Err(limit),
-        }
-    }
-}
-
-fn stalled(ms: u32) -> ModelError {
-    let mut error = ModelError::new(ModelErrorClass::Transient, format!("the provider did not answer within {} s", ms / 1000));
-    error.no_retry = true;
-    error
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_watch_counts_from_the_last_content_and_from_the_beginning() {
-        // decision 39
-        let table = [
-            ("nothing yet", 0, None, 1_000, Ok(299_000)),
-            ("first event overdue", 0, None, 300_000, Err(limits::FIRST_EVENT_MS)),
-            ("between events", 0, Some(10_000), 60_000, Ok(70_000)),
-            ("next event overdue", 0, Some(10_000), 130_000, Err(limits::NEXT_EVENT_MS)),
-            ("step overdue in full flow", 0, Some(3_599_999), 3_600_000, Err(limits::STEP_MS)),
-            ("the clock stepped back", 50_000, Some(60_000), 10_000, Ok(120_000)),
-        ];
-        for (name, began, content, now, left) in table {
-            let watch = Watch { began: Millis(began), content: content.map(Millis) };
-            assert_eq!(watch.left(Millis(now)), left, "{name}");
-        }
     }
 }

@@ -7,6 +7,7 @@ mod http;
 mod jobs;
 pub mod platform;
 pub mod router;
+mod watch;
 
 use std::{
     cell::{Cell, RefCell},
@@ -233,6 +234,9 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             Effect::Send(to, frame) => self.platform.send(&to, &frame),
             Effect::Close(conn, code, reason) => self.platform.close(&conn, code, &reason),
             Effect::Prepare(fence, turn) => self.prepare(fence, *turn),
+            Effect::Confirm(fence) => self.confirm(fence),
+            Effect::RecoveryHook(fence, ask, info) => self.recovery_hook(fence, ask, *info),
+            Effect::Exhausted(exhausted) => self.exhausted(*exhausted),
             Effect::CallModel(fence, step, request) => self.call_model(fence, step, *request),
             Effect::RepairCall(fence, call, error) => self.repair_call(fence, *call, error),
             Effect::StepFinished(fence, result) => self.step_finished(&fence, *result),

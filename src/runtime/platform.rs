@@ -171,6 +171,8 @@ pub trait Platform: 'static {
     /// # Errors
     /// The platform refused.
     fn arm(&self, at: Option<Millis>) -> Result<()>;
+    /// Waits until everything committed is on disk.
+    fn sync(&self) -> LocalBoxFuture<'static, ()>;
     /// Sends one text frame to each of `to`; a socket that is gone is skipped.
     fn send(&self, to: &[ConnId], frame: &str);
     /// Sends one binary frame to one socket.

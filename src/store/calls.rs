@@ -106,6 +106,10 @@ pub struct Call {
     pub approved: Option<bool>,
     /// Milliseconds a page may take for it, once it may run.
     pub wait_ms: Option<i64>,
+    /// What a second start would do.
+    pub effect: EffectClass,
+    /// How often it was started.
+    pub claims: i64,
 }
 
 /// Records a call.
@@ -150,11 +154,12 @@ pub fn approve(db: &dyn Sql, c: &Call, reason: Option<&str>, now: Millis) -> Res
     )
 }
 
-/// An approved call starts. Whether it was there to be started: nothing is ever started twice.
-pub fn start_approved(db: &dyn Sql, message: &MessageId, call: &CallId, boot: &Boot) -> Result<bool> {
+/// A call that was recorded starts: one that was allowed, or one that an incarnation left running and that may run again. Whether it
+/// was there to be started: nothing is ever started twice in one incarnation.
+pub fn start_recorded(db: &dyn Sql, message: &MessageId, call: &CallId, boot: &Boot) -> Result<bool> {
     let found = db.one(
-        "UPDATE wk_call SET state = 'started', boot = ?3, claims = claims + 1 \
-         WHERE message_id = ?1 AND call_id = ?2 AND state = 'approved' RETURNING 1",
+        "UPDATE wk_call SET state = 'started', boot = ?3, claims = claims + 1 WHERE message_id = ?1 AND call_id = ?2 \
+         AND (state = 'approved' OR state = 'started' AND boot <> ?3) RETURNING 1",
         &[message.as_str().into(), call.as_str().into(), boot.as_str().into()],
         |row| row.int(0),
     )?;
@@ -228,7 +233,7 @@ pub fn next_deadline(db: &dyn Sql) -> Result<Option<Millis>> {
 
 macro_rules! select {
     ($rest:literal) => {
-        concat!("SELECT message_id, call_id, step, name, site, state, settled_by, result_hash, approved, wait_ms FROM wk_call ", $rest)
+        concat!("SELECT message_id, call_id, step, name, site, state, settled_by, result_hash, approved, wait_ms, effect, claims FROM wk_call ", $rest)
     };
 }
 
@@ -244,6 +249,12 @@ fn read(row: &dyn Row) -> Result<Call> {
         hash: row.opt_text(7)?,
         approved: row.opt_int(8)?.map(|approved| approved != 0),
         wait_ms: row.opt_int(9)?,
+        effect: match row.text(10)?.as_str() {
+            "pure" => EffectClass::Pure,
+            "keyed" => EffectClass::Keyed,
+            _ => EffectClass::Once,
+        },
+        claims: row.int(11)?,
     })
 }
 

@@ -49,6 +49,7 @@ const MIGRATIONS: &[&[&str]] = &[
         "CREATE INDEX wk_submission_seq ON wk_submission (seq)",
         "CREATE INDEX wk_submission_live ON wk_submission (seq) WHERE completed_at IS NULL",
     ],
+    &["ALTER TABLE wk_turn ADD COLUMN last_attempt_at INTEGER"],
 ];
 
 /// Brings the tables to this version.

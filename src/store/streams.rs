@@ -39,6 +39,11 @@ pub fn replay(db: &dyn Sql, stream: &str, each: &mut dyn FnMut(i64, &str) -> Res
     }
 }
 
+/// Segments of a log on disk.
+pub fn segments(db: &dyn Sql, stream: &str) -> Result<i64> {
+    Ok(db.one("SELECT count(*) FROM wk_seg WHERE stream = ?1", &[stream.into()], |row| row.int(0))?.unwrap_or_default())
+}
+
 /// Forgets a log.
 pub fn drop_stream(db: &dyn Sql, stream: &str) -> Result<()> {
     db.run("DELETE FROM wk_seg WHERE stream = ?1", &[stream.into()])

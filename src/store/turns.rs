@@ -2,6 +2,7 @@
 
 use super::{Sql, Value};
 use crate::{
+    engine::budget::Counters,
     error::Result,
     ids::{Boot, MessageId, RequestId, TurnId},
     limits,
@@ -44,7 +45,9 @@ pub struct Turn {
     pub id: TurnId,
     /// Its place in the order of admission.
     pub seq: i64,
-    /// The id clients know it by.
+    /// The id its leg was asked for under; clients are told of a recovery by it.
+    pub root: RequestId,
+    /// The id clients know its present attempt by.
     pub request_id: RequestId,
     /// What it answers.
     pub kind: Kind,
@@ -64,6 +67,10 @@ pub struct Turn {
     pub not_before: Option<Millis>,
     /// How many response hooks led to it, one from the other.
     pub chain: u32,
+    /// What the attempts of its leg have cost.
+    pub counters: Counters,
+    /// Segments of answers that were written by attempts before the present one.
+    pub progress: i64,
     /// The custom body, as JSON.
     pub body: Option<String>,
     /// The tools of the page, as JSON.
@@ -119,6 +126,41 @@ pub fn start(db: &dyn Sql, t: &Turn, now: Millis) -> Result<()> {
     )
 }
 
+/// A turn waits for its next attempt.
+pub fn wait(db: &dyn Sql, t: &Turn) -> Result<()> {
+    write_attempt(db, t, "waiting")
+}
+
+/// A turn that was interrupted is attempted again.
+pub fn retry(db: &dyn Sql, t: &Turn) -> Result<()> {
+    write_attempt(db, t, "running")
+}
+
+fn write_attempt(db: &dyn Sql, t: &Turn, state: &'static str) -> Result<()> {
+    let c = &t.counters;
+    db.run(
+        "UPDATE wk_turn SET state = ?2, request_id = ?3, attempt = ?4, next_at = ?5, assistant_msg = ?6, since_progress = ?7, \
+         interrupted = ?8, transient = ?9, progress_seen = ?10, work_base = ?11, last_progress_at = ?12, last_attempt_at = ?13, \
+         progress_retired = ?14 WHERE id = ?1",
+        &[
+            t.id.as_str().into(),
+            state.into(),
+            t.request_id.as_str().into(),
+            i64::from(t.attempt).into(),
+            t.not_before.map(|at| at.0).into(),
+            t.reply.as_deref().into(),
+            i64::from(c.since_progress).into(),
+            i64::from(c.interrupted).into(),
+            i64::from(c.transient).into(),
+            c.progress_seen.into(),
+            c.work_base.into(),
+            c.last_progress_at.map(|at| at.0).into(),
+            c.last_attempt_at.map(|at| at.0).into(),
+            t.progress.into(),
+        ],
+    )
+}
+
 /// Someone stopped a queued turn.
 pub fn cancel(db: &dyn Sql, id: &TurnId) -> Result<()> {
     db.run("UPDATE wk_turn SET cancel = 1 WHERE id = ?1", &[id.as_str().into()])
@@ -145,7 +187,8 @@ pub fn unpark(db: &dyn Sql, t: &Turn) -> Result<()> {
     db.run(
         "UPDATE wk_turn SET state = 'queued', kind = ?2, trigger = ?3, root_request_id = ?4, request_id = ?4, user_msg = ?5, \
          assistant_msg = ?6, origin_ids = NULL, yields = 0, cancel = 0, chain = 0, body = ?7, client_tools = ?8, next_at = ?9, \
-         started_at = NULL WHERE id = ?1",
+         started_at = NULL, since_progress = 0, interrupted = 0, transient = 0, progress_seen = 0, work_base = 0, \
+         last_progress_at = NULL, last_attempt_at = NULL, progress_retired = 0 WHERE id = ?1",
         &[
             t.id.as_str().into(),
             t.kind.as_str().into(),
@@ -169,11 +212,23 @@ pub fn read_asked(db: &dyn Sql, t: &mut Turn) -> Result<()> {
     Ok(())
 }
 
-/// The turns that are not final, in order of admission, without what they were asked with; and whether each is parked.
-pub fn live(db: &dyn Sql) -> Result<Vec<(Turn, bool)>> {
+/// Where a turn that is not final is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Live {
+    /// In the queue, or in an attempt.
+    Queued,
+    /// Between two attempts.
+    Waiting,
+    /// Waiting for pages or people.
+    Parked,
+}
+
+/// The turns that are not final, in order of admission, without what they were asked with; and where each is.
+pub fn live(db: &dyn Sql) -> Result<Vec<(Turn, Live)>> {
     db.all(
         "SELECT id, seq, request_id, kind, trigger, user_msg, assistant_msg, attempt, cancel, origin_ids, created_at, yields, next_at, \
-         chain, submission_id, state = 'parked' FROM wk_turn WHERE ended_at IS NULL ORDER BY seq",
+         chain, submission_id, state, root_request_id, since_progress, interrupted, transient, progress_seen, work_base, last_progress_at, \
+         last_attempt_at, progress_retired FROM wk_turn WHERE ended_at IS NULL ORDER BY seq",
         &[],
         |row| {
             let turn = Turn {
@@ -195,8 +250,24 @@ pub fn live(db: &dyn Sql) -> Result<Vec<(Turn, bool)>> {
                 not_before: row.opt_int(12)?.map(Millis),
                 chain: u32::try_from(row.int(13)?).unwrap_or_default(),
                 submission: row.opt_text(14)?,
+                root: row.text(16)?.into(),
+                counters: Counters {
+                    since_progress: u32::try_from(row.int(17)?).unwrap_or_default(),
+                    interrupted: u32::try_from(row.int(18)?).unwrap_or_default(),
+                    transient: u32::try_from(row.int(19)?).unwrap_or_default(),
+                    progress_seen: row.int(20)?,
+                    work_base: row.int(21)?,
+                    last_progress_at: row.opt_int(22)?.map(Millis),
+                    last_attempt_at: row.opt_int(23)?.map(Millis),
+                },
+                progress: row.int(24)?,
             };
-            Ok((turn, row.int(15)? != 0))
+            let live = match row.text(15)?.as_str() {
+                "parked" => Live::Parked,
+                "waiting" => Live::Waiting,
+                _ => Live::Queued,
+            };
+            Ok((turn, live))
         },
     )
 }

@@ -722,6 +722,10 @@ impl Platform for Sim {
         Ok(())
     }
 
+    fn sync(&self) -> LocalBoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     fn send(&self, to: &[ConnId], frame: &str) {
         if self.superseded() {
             self.core.zombie_frames.set(self.core.zombie_frames.get() + 1);

@@ -313,6 +313,8 @@ pub enum Ending {
     Aborted,
     /// It was not run.
     Skipped,
+    /// Its turn goes on under another id.
+    Recovering,
 }
 
 impl Ending {
@@ -323,6 +325,7 @@ impl Ending {
             Ending::Error => "error",
             Ending::Aborted => "aborted",
             Ending::Skipped => "skipped",
+            Ending::Recovering => "recovering",
         }
     }
 
@@ -332,6 +335,7 @@ impl Ending {
             "error" => Ending::Error,
             "aborted" => Ending::Aborted,
             "skipped" => Ending::Skipped,
+            "recovering" => Ending::Recovering,
             _ => Ending::Completed,
         }
     }
@@ -466,6 +470,14 @@ pub fn string_array<S: AsRef<str>>(items: &[S]) -> String {
 pub fn message_updated(message: &str) -> String {
     let mut w = Writer::new();
     w.kind("cf_agent_message_updated").raw("message", message);
+    w.end()
+}
+
+/// An interrupted turn is being put back to work, or no longer. `id` is the request it began with.
+pub fn recovering(id: Option<&RequestId>) -> String {
+    let mut w = Writer::new();
+    w.kind("cf_agent_chat_recovering").raw("recovering", if id.is_some() { "true" } else { "false" });
+    w.opt_str("id", id.map(|id| id.as_str()));
     w.end()
 }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 use wakeful::{engine::events::Event, ids::ConnId, model::ModelError, prelude::*, wire::chunk::Chunk};
 
 type Hook<I, O> = Rc<dyn Fn(I) -> LocalBoxFuture<'static, O>>;
+type Ask<I, O> = Rc<dyn Fn(&I) -> O>;
 type Check<I, O> = Rc<dyn Fn(&I) -> Result<O>>;
 
 /// What the hooks saw, a line each; shared by all incarnations.
@@ -36,6 +37,8 @@ pub struct Custom {
     on_request: Option<Hook<(AgentHandle, HttpRequest), Option<HttpResponse>>>,
     authorize: Option<Hook<(Principal, ToolCall), Decision>>,
     on_status: Option<Hook<SubmissionInspection, ()>>,
+    recovery: Option<Ask<RecoveryInfo, RecoveryDecision>>,
+    keep: Option<Ask<RecoveryInfo, bool>>,
     wait: Option<ClientToolWait>,
     validate: Option<Check<Value, ()>>,
     tags: Option<Check<ConnRequest, Vec<String>>>,
@@ -55,6 +58,8 @@ impl Default for Custom {
             on_request: None,
             authorize: None,
             on_status: None,
+            recovery: None,
+            keep: None,
             wait: None,
             validate: None,
             tags: None,
@@ -102,6 +107,16 @@ impl Custom {
 
     pub fn before_turn<Fut: Future<Output = Result<TurnPlan>> + 'static>(mut self, hook: impl Fn(Turn) -> Fut + 'static) -> Self {
         self.before_turn = Some(Rc::new(move |turn| hook(turn).boxed_local()));
+        self
+    }
+
+    pub fn on_recovery(mut self, decide: impl Fn(&RecoveryInfo) -> RecoveryDecision + 'static) -> Self {
+        self.recovery = Some(Rc::new(decide));
+        self
+    }
+
+    pub fn keeps_recovering(mut self, keep: impl Fn(&RecoveryInfo) -> bool + 'static) -> Self {
+        self.keep = Some(Rc::new(keep));
         self
     }
 
@@ -196,6 +211,18 @@ impl Agent for Custom {
             Err(error) => error.clone(),
         };
         self.seen.add(format!("client tool {} {outcome}", settled.tool_name));
+    }
+
+    async fn on_chat_recovery(&self, turn: &RecoveryInfo) -> RecoveryDecision {
+        self.recovery.as_ref().map(|decide| decide(turn)).unwrap_or_default()
+    }
+
+    async fn should_keep_recovering(&self, turn: &RecoveryInfo) -> bool {
+        self.keep.as_ref().is_none_or(|keep| keep(turn))
+    }
+
+    async fn on_exhausted(&self, turn: &RecoveryExhausted) {
+        self.seen.add(format!("exhausted {}", turn.reason.as_str()));
     }
 
     async fn before_turn(&self, turn: &Turn) -> Result<TurnPlan> {

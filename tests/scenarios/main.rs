@@ -13,6 +13,7 @@ mod death;
 mod hardening;
 mod hooks;
 mod page_tools;
+mod recovery;
 mod resume;
 mod review;
 mod rows;
@@ -29,6 +30,8 @@ use wakeful::{
 #[derive(Clone, Default)]
 pub struct Helper {
     pub gates: Option<Gates>,
+    /// Whether a turn goes on after a death; without it, it ends there.
+    pub recovers: bool,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -39,6 +42,11 @@ struct Place {
 impl Agent for Helper {
     fn model(&self, _: &Turn) -> ModelRef {
         ModelRef::from("openai-compatible/scripted").base_url("https://model.test/v1").api_key("key")
+    }
+
+    fn config(&self) -> Config {
+        let chat_recovery = ChatRecovery { enabled: self.recovers, ..ChatRecovery::default() };
+        Config { chat_recovery, ..Config::default() }
     }
 
     fn tools(&self, _: &Turn) -> Tools {
@@ -58,6 +66,11 @@ impl Agent for Helper {
 /// A world whose tools do not wait.
 pub fn world() -> World<Helper> {
     World::new(Helper::default())
+}
+
+/// A world whose turns go on after a death.
+pub fn recovering() -> World<Helper> {
+    World::new(Helper { gates: None, recovers: true })
 }
 
 /// Asserts that a turn waits for pages or people, and that this costs nothing: the object could sleep.

@@ -978,6 +978,7 @@ fn rows_of_the_release_before_are_taken_over() {
         "DROP INDEX wk_call_deadline",
         "ALTER TABLE wk_call DROP COLUMN wait_ms",
         "DROP TABLE wk_submission",
+        "ALTER TABLE wk_turn DROP COLUMN last_attempt_at",
         "UPDATE wk_meta SET v = '1' WHERE k = 'schema'",
         "INSERT INTO wk_msg (id, parent, role, turn, bytes, hash) SELECT 'q2', (SELECT v FROM wk_meta WHERE k = 'leaf'), 'user', NULL, 60, 'x'",
         "INSERT INTO wk_msg_part (id, n, body) VALUES ('q2', 0, '{\"id\":\"q2\",\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"text\":\"Pay.\"}]}')",
@@ -1003,7 +1004,7 @@ fn rows_of_the_release_before_are_taken_over() {
     world.run();
     assert_eq!(texts(&world, "SELECT outcome || ' ' || settled_by FROM wk_call"), ["error repair"]);
     assert_eq!(texts(&world, "SELECT DISTINCT state FROM wk_turn ORDER BY state"), ["aborted", "completed"]);
-    assert_eq!(texts(&world, "SELECT v FROM wk_meta WHERE k = 'schema'"), ["2"]);
+    assert_eq!(texts(&world, "SELECT v FROM wk_meta WHERE k = 'schema'"), ["3"]);
     assert_eq!(unrest(&world, &[]), Vec::<String>::new());
     ask(&world, |h| async move { h.submit_messages(vec![UiMessage::user("s", "S")], SubmitOptions::default()).await }).unwrap();
     world.run();

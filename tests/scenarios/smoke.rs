@@ -178,7 +178,7 @@ fn what_arrives_in_one_read_costs_one_frame_and_no_transaction_of_its_own() {
 #[test]
 fn a_tool_that_takes_its_time_keeps_the_object_awake_and_nothing_else() {
     let gates = Gates::new();
-    let world = World::new(Helper { gates: Some(gates.clone()) })
+    let world = World::new(Helper { gates: Some(gates.clone()), ..Helper::default() })
         .with_gates(&gates)
         .model(script![call("weather", json!({ "city": "Oslo" })), text("Sunny.")]);
     let tab = world.connect("S1");

@@ -1,7 +1,7 @@
 //! The classes and the routes.
 
 use wakeful::{
-    Config, MessageConcurrency,
+    ChatRecovery, Config, MessageConcurrency,
     durable::{
         Cors, Gate, RouteOptions, Target, route, route_to,
         worker::{Context, Env, Request, Response, Result, event},
@@ -17,6 +17,10 @@ wakeful::durable_agent!(pub struct ClosedState for Probe = |env| Probe::new(Conf
 wakeful::durable_agent!(
     pub struct Anonymous for Probe = |env| Probe::new(Config { client_state: true, send_identity: false, ..Config::default() }, model(env))
 );
+wakeful::durable_agent!(pub struct Lasting for Probe = |env| {
+    let chat_recovery = ChatRecovery { enabled: true, ..ChatRecovery::default() };
+    Probe::new(Config { chat_recovery, ..Config::default() }, model(env))
+});
 wakeful::durable_agent!(pub struct Desk for Clerk = |env| Clerk::new(model(env)));
 
 // What is compared with the original: one agent, a class for each way to treat messages that overlap.

@@ -1,0 +1,530 @@
+//! A turn whose attempt was interrupted is put back to work, within bounds (`recovery.md` §6).
+//!
+//! An attempt is counted and judged in the transaction that opens it, and is on disk before anything of the turn is read: whatever
+//! kills the object while it is taken up was counted before. Then what the interrupted one left is folded into one message, the
+//! application is asked, and the turn goes on in that message or begins anew under the same id.
+
+use serde_json::Value;
+
+use super::{
+    Engine,
+    admission::body_value,
+    budget::{self, Reason, Trigger, Verdict},
+    calls::StepCall,
+    client_tools,
+    events::Event,
+    input::{EffectClass, Failure, RecoveryDecision, TurnStatus},
+    outcome::{Cx, Effect, RecoveryExhausted, RecoveryInfo, TurnInfo},
+    turn::{Phase, Running},
+};
+use crate::{
+    error::Result,
+    ids::Fence,
+    limits,
+    model::{ErrorClass, ModelError, ModelErrorClass},
+    store::{
+        calls::{self, State},
+        messages, streams,
+        turns::{self, Kind, Turn},
+    },
+    transcript::{
+        reducer::Accumulator,
+        repair::{self, Close},
+    },
+    wire::{
+        self, Ending, Terminal,
+        chunk::Chunk,
+        message::{Part, UiMessage, call_id, is_settled},
+    },
+};
+
+/// What clients are shown of a turn that the application does not let go on.
+const DECLINED: &str = "Submission was interrupted and automatic continuation was declined.";
+
+/// What attempts before the present one left of an answer.
+pub(super) struct Partial {
+    message: UiMessage,
+    /// Whether the message is stored already, shorter.
+    extends: bool,
+    /// Whether the answer was complete, and only its end is missing.
+    complete: bool,
+    /// Calls that go on: those that pages or people are to answer, and those that may run (again).
+    open: Vec<calls::Call>,
+}
+
+impl Partial {
+    /// Whether something in it must not be thrown away: what a tool did.
+    fn has_results(&self) -> bool {
+        self.message.parts.iter().any(|part| call_id(part).is_some() && is_settled(part))
+    }
+
+    fn waits_for_someone(&self) -> bool {
+        self.open.iter().any(|call| matches!(call.state, State::Waiting | State::AwaitingApproval))
+    }
+}
+
+impl Engine {
+    /// The turn that has the slot: it runs, or waits for its next attempt.
+    pub(super) fn present(&self) -> impl Iterator<Item = &Turn> {
+        self.running.iter().map(|running| &running.turn).chain(&self.waiting)
+    }
+
+    /// Whether a turn has the slot.
+    pub(super) fn is_busy(&self) -> bool {
+        self.running.is_some() || self.waiting.is_some()
+    }
+
+    /// The first step of an incarnation found an attempt of one that is gone.
+    pub(super) fn take_up(&mut self, cx: &mut Cx<'_>, mut turn: Turn, stream: &str) -> Result<()> {
+        let progress = turn.progress + streams::segments(cx.db, stream)?;
+        let reply = turn.reply.clone().unwrap_or_else(|| turn.id.as_str().into());
+        let open = calls::open(cx.db, &reply)?;
+        let parked = open.iter().any(|call| matches!(call.state, State::Waiting | State::AwaitingApproval));
+        turns::drop_attempts(cx.db, &turn.id)?;
+        cx.emit(self.about("chat:recovery:detected", &turn));
+        let bounds = &self.config.chat_recovery;
+        match budget::evaluate(&turn.counters, progress, Trigger::Interrupted { boots: 1 }, parked, cx.now, bounds) {
+            Verdict::Go { counters, ask } => {
+                turn.counters = counters;
+                self.ask_budget = ask;
+                // Sockets that outlived the object still show the attempt as running (wire X7).
+                self.close_attempt(cx, &turn);
+                self.attempt(cx, turn)
+            }
+            Verdict::Seal { reason, counters } => {
+                turn.counters = counters;
+                self.give_up(cx, turn, reason)
+            }
+        }
+    }
+
+    /// Clients learn that this request ends and its turn goes on.
+    fn close_attempt(&mut self, cx: &mut Cx<'_>, turn: &Turn) {
+        let terminal = last_end(turn);
+        cx.send(self.clients.all(), wire::terminal(&terminal));
+        self.remember_ending(terminal);
+        if self.recovering.is_none() {
+            cx.send(self.clients.all(), wire::recovering(Some(&turn.root)));
+        }
+        self.recovering = Some((turn.root.clone(), cx.now));
+    }
+
+    /// Clients learn that nothing is being recovered any more.
+    pub(super) fn recovered(&mut self, cx: &mut Cx<'_>) {
+        if self.recovering.take().is_some() {
+            cx.send(self.clients.all(), wire::recovering(None));
+        }
+    }
+
+    /// Opens the next attempt of a turn. It is on disk before anything else is done.
+    pub(super) fn attempt(&mut self, cx: &mut Cx<'_>, mut turn: Turn) -> Result<()> {
+        turn.request_id = cx.rng.text(16).into();
+        turn.not_before = None;
+        self.choose_reply(cx, &mut turn);
+        turns::read_asked(cx.db, &mut turn)?;
+        turns::retry(cx.db, &turn)?;
+        cx.emit(self.about("chat:recovery:attempt", &turn));
+        let fence = Fence { turn: turn.id.clone(), attempt: turn.attempt, boot: self.boot.clone() };
+        let reply = Accumulator::new(turn.reply.as_deref().unwrap_or_default());
+        self.run(cx, turn, Phase::Recovering, reply, false)?;
+        cx.push(Effect::Confirm(fence));
+        Ok(())
+    }
+
+    /// The attempt is on disk: what those before it left is read.
+    pub(super) fn recover(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        let unread = |running: &&Running| running.phase == Phase::Recovering && running.partial.is_none();
+        let Some(running) = self.running.as_deref().filter(unread) else { return Ok(()) };
+        let turn = running.turn.clone();
+        if turn.cancelled {
+            return self.abandon(cx);
+        }
+        if !self.is_on_path(cx, &turn)? {
+            // What it answered was edited away (decision 35).
+            return self.skip_recovery(cx);
+        }
+        let partial = self.fold(cx, &turn)?;
+        if partial.complete && partial.open.is_empty() {
+            return self.complete_recovered(cx, partial);
+        }
+        if partial.waits_for_someone() {
+            return self.park_recovered(cx, partial);
+        }
+        let info = RecoveryInfo {
+            incident_id: turn.id.to_string(),
+            root_request_id: turn.root.to_string(),
+            request_id: turn.request_id.to_string(),
+            attempt: turn.counters.attempt(),
+            max_attempts: self.config.chat_recovery.max_attempts,
+            retries: !repair::is_worth_storing(&partial.message),
+            partial_text: partial.message.text(),
+            partial_parts: partial.message.parts.clone(),
+            body: body_value(turn.body.as_deref()),
+            created_at: turn.created_at,
+            work: turn.counters.progress_seen.saturating_sub(turn.counters.work_base),
+        };
+        let ask = std::mem::take(&mut self.ask_budget);
+        if let Some(running) = self.running.as_mut() {
+            running.partial = Some(Box::new(partial));
+            cx.push(Effect::RecoveryHook(running.fence.clone(), ask, Box::new(info)));
+        }
+        Ok(())
+    }
+
+    /// Whether what a turn answers, or extends, is still part of the conversation.
+    fn is_on_path(&self, cx: &Cx<'_>, turn: &Turn) -> Result<bool> {
+        let (Some(anchor), Some(leaf)) = (&turn.anchor, &self.leaf) else { return Ok(turn.anchor.is_none()) };
+        Ok(anchor == leaf || messages::next_on_path(cx.db, anchor, leaf)?.is_some())
+    }
+
+    /// What the attempts so far left, as one message: the stored one, and their logs. Calls are closed, but for those that go on.
+    fn fold(&mut self, cx: &mut Cx<'_>, turn: &Turn) -> Result<Partial> {
+        let id = turn.reply.clone().unwrap_or_else(|| turn.id.as_str().into());
+        let stored = messages::get(cx.db, &id)?;
+        let before = stored.as_ref().and_then(|stored| UiMessage::from_row(&stored.body).ok());
+        let extends = before.is_some();
+        let mut reply = match before {
+            Some(message) => Accumulator::extending(message),
+            None => Accumulator::new(&id),
+        };
+        let mut complete = false;
+        for attempt in 1..turn.attempt {
+            streams::replay(cx.db, &format!("{}.{attempt}", turn.id), &mut |_, text| {
+                if let Some(chunk) = Chunk::parse(text) {
+                    complete = matches!(chunk, Chunk::Finish { .. });
+                    reply.apply(&chunk);
+                }
+                Ok(())
+            })?;
+        }
+        let mut open = calls::open(cx.db, &id)?;
+        let (lost, open_now): (Vec<_>, Vec<_>) = open.drain(..).partition(|call| {
+            let again = call.effect != EffectClass::Once && call.claims < limits::TOOL_CLAIMS;
+            (call.state == State::Started && !again) || reply.call(&call.call).is_none()
+        });
+        for call in &lost {
+            // It started and nobody knows how it ended: it is never started again (I13).
+            reply.give_up(&call.call, repair::INTERRUPTED);
+            calls::settle(cx.db, &id, &call.call, "error", "repair", cx.now)?;
+        }
+        let mut message = reply.into_message();
+        let goes_on = |call: &str| open_now.iter().any(|open| &*open.call == call);
+        let repaired: Vec<Value> = message.parts.iter().filter_map(|part| open_call(part, &goes_on)).map(Value::from).collect();
+        repair::close_unless(&mut message, Close::Interrupted, goes_on);
+        let ids: Vec<Value> = lost.iter().map(|call| call.call.as_str().into()).chain(repaired).collect();
+        if !ids.is_empty() {
+            cx.emit(
+                Event::new("chat:transcript:repaired")
+                    .with("requestId", turn.request_id.as_str())
+                    .with("removedToolCalls", ids.len())
+                    .with("toolCallIds", ids),
+            );
+        }
+        Ok(Partial { message, extends, complete, open: open_now })
+    }
+
+    /// The logs of attempts before the present one are in a stored message now.
+    fn drop_logs(&mut self, cx: &mut Cx<'_>, turn: &mut Turn) -> Result<()> {
+        for attempt in 1..turn.attempt {
+            let stream = format!("{}.{attempt}", turn.id);
+            let segments = streams::segments(cx.db, &stream)?;
+            if segments > 0 {
+                turn.progress += segments;
+                streams::drop_stream(cx.db, &stream)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The application said whether the turn goes on.
+    pub(super) fn recovery_decided(&mut self, cx: &mut Cx<'_>, decision: RecoveryDecision) -> Result<()> {
+        let Some(mut running) = self.running.take_if(|r| r.phase == Phase::Recovering) else { return Ok(()) };
+        let Some(partial) = running.partial.take() else { return Ok(()) };
+        if decision.aborted {
+            return self.seal(cx, running.turn, *partial, Reason::RecoveryAborted);
+        }
+        if !decision.go_on {
+            return self.decline(cx, running.turn, *partial, decision.persist);
+        }
+        let Partial { mut message, extends, open, .. } = *partial;
+        let kept = decision.persist || message.parts.iter().any(|part| call_id(part).is_some() && is_settled(part));
+        let stored = kept && self.store_reply(cx, &running.turn, extends, &mut message)?;
+        self.drop_logs(cx, &mut running.turn)?;
+        turns::retry(cx.db, &running.turn)?;
+        // Also where nothing is kept: what was shown and lost must not stay on a screen.
+        self.tell_transcript(cx)?;
+        if stored {
+            // Tabs that streamed it protect their own copy, which may be a few words ahead of the disk (O5).
+            cx.send(self.clients.all(), wire::message_updated(&message.json()));
+        }
+        let extends = stored || extends;
+        let ready = open.iter().enumerate().filter_map(|(n, call)| {
+            let part = message.parts.iter().rfind(|part| call_id(part) == Some(&*call.call))?;
+            Some(StepCall::recorded(n, call, part.get("input").cloned().unwrap_or_default()))
+        });
+        running.calls = if extends { ready.collect() } else { Vec::new() };
+        running.earlier = running.calls.iter().map(|call| call.id.clone()).collect();
+        running.reply = if extends { Accumulator::extending(message) } else { Accumulator::new(&message.id) };
+        running.extends = extends;
+        running.phase = Phase::Preparing;
+        running.turn.trigger = if extends { "recovery-continue" } else { "recovery-retry" }.into();
+        let info = TurnInfo {
+            request_id: running.turn.request_id.to_string(),
+            trigger: running.turn.trigger.clone(),
+            continuation: extends,
+            body: body_value(running.turn.body.as_deref()),
+            client_tools: running.turn.client_tools.as_deref().map(client_tools::stored).unwrap_or_default(),
+        };
+        cx.push(Effect::Prepare(running.fence.clone(), Box::new(info)));
+        self.running = Some(running);
+        Ok(())
+    }
+
+    /// Whether a failed model call leads to another attempt later (decision 34).
+    pub(super) fn may_recover(&self, error: &ModelError) -> bool {
+        let Some(running) = self.running.as_ref().filter(|_| self.config.chat_recovery.enabled) else { return false };
+        let has_output = running.stream.started || running.step > 1;
+        match error.judged {
+            _ if error.stalled => true,
+            Some(class) => matches!(class, ErrorClass::RateLimit | ErrorClass::Transient),
+            None => match error.class {
+                ModelErrorClass::RateLimit | ModelErrorClass::Overloaded => true,
+                ModelErrorClass::Transient => has_output,
+                _ => false,
+            },
+        }
+    }
+
+    /// A live attempt cannot go on now: what it has is stored, and the next one is due in a while.
+    pub(super) fn suspend(&mut self, cx: &mut Cx<'_>, trigger: Trigger, failure: &Failure) -> Result<()> {
+        let Some(mut running) = self.running.take() else { return Ok(()) };
+        cx.push(Effect::Cancel(running.fence.clone()));
+        running.stream.flush(cx)?;
+        let mut turn = running.turn;
+        let mut message = running.reply.into_message();
+        repair::close(&mut message, Close::Interrupted);
+        if let Some(reply) = &turn.reply {
+            calls::settle_open(cx.db, reply, "repair", cx.now)?;
+        }
+        let stored = running.stream.started && self.store_reply(cx, &turn, running.extends, &mut message)?;
+        turn.progress += streams::segments(cx.db, &running.stream.id)?;
+        streams::drop_stream(cx.db, &running.stream.id)?;
+        turns::drop_attempts(cx.db, &turn.id)?;
+        self.clients.forget_offers();
+        if trigger == Trigger::Stalled {
+            cx.emit(Event::new("chat:stream:stalled").with("requestId", turn.request_id.as_str()));
+        }
+        if stored {
+            self.tell_transcript(cx)?;
+        }
+        let bounds = &self.config.chat_recovery;
+        match budget::evaluate(&turn.counters, turn.progress, trigger, false, cx.now, bounds) {
+            Verdict::Go { counters, ask } => {
+                turn.counters = counters;
+                self.ask_budget = ask;
+                let wait = match trigger {
+                    Trigger::Transient => budget::backoff(counters.transient, failure.error.retry_after_ms),
+                    Trigger::Stalled | Trigger::Interrupted { .. } => 0,
+                };
+                turn.not_before = Some(cx.now + i64::from(wait));
+                turns::wait(cx.db, &turn)?;
+                self.close_attempt(cx, &turn);
+                cx.emit(self.about("chat:recovery:scheduled", &turn).with("delayMs", wait));
+                self.waiting = Some(turn);
+                Ok(())
+            }
+            Verdict::Seal { reason, counters } => {
+                turn.counters = counters;
+                self.give_up(cx, turn, reason)
+            }
+        }
+    }
+
+    /// A bound was reached: the turn ends with what it has.
+    fn give_up(&mut self, cx: &mut Cx<'_>, turn: Turn, reason: Reason) -> Result<()> {
+        let partial = self.fold(cx, &Turn { attempt: turn.attempt + 1, ..turn.clone() })?;
+        self.seal(cx, turn, partial, reason)
+    }
+
+    fn seal(&mut self, cx: &mut Cx<'_>, turn: Turn, partial: Partial, reason: Reason) -> Result<()> {
+        let text = self.config.chat_recovery.terminal_message.to_string();
+        let exhausted = RecoveryExhausted {
+            incident_id: turn.id.to_string(),
+            root_request_id: turn.root.to_string(),
+            request_id: turn.request_id.to_string(),
+            reason,
+            terminal_message: text.clone(),
+            partial_text: partial.message.text(),
+        };
+        cx.emit(self.about("chat:recovery:exhausted", &turn).with("reason", reason.as_str()));
+        self.end_recovery(cx, turn, Some(partial), Ending::Error, reason.as_str(), text)?;
+        cx.push(Effect::Exhausted(Box::new(exhausted)));
+        Ok(())
+    }
+
+    /// The application does not let the turn go on.
+    fn decline(&mut self, cx: &mut Cx<'_>, turn: Turn, partial: Partial, persist: bool) -> Result<()> {
+        cx.emit(self.about("chat:recovery:skipped", &turn).with("reason", "continue_disabled"));
+        let kept = persist || partial.has_results();
+        self.end_recovery(cx, turn, Some(partial).filter(|_| kept), Ending::Error, "continue_disabled", DECLINED.into())
+    }
+
+    /// Somebody stops a turn that is between two attempts, or about to be taken up.
+    pub(super) fn abandon(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        let (turn, partial) = match self.running.take_if(|r| r.phase == Phase::Recovering) {
+            Some(running) => {
+                cx.push(Effect::Cancel(running.fence.clone()));
+                (running.turn, running.partial.map(|partial| *partial))
+            }
+            None => match self.waiting.take() {
+                // The attempt before has had its end; this one never began.
+                Some(turn) => (Turn { request_id: cx.rng.text(16).into(), ..turn }, None),
+                None => return Ok(()),
+            },
+        };
+        let partial = match partial {
+            Some(partial) => partial,
+            None => self.fold(cx, &Turn { attempt: turn.attempt + 1, ..turn.clone() })?,
+        };
+        cx.emit(self.about("chat:recovery:skipped", &turn).with("reason", "user_cancelled"));
+        self.end_recovery(cx, turn, Some(partial), Ending::Aborted, "user_cancelled", String::new())
+    }
+
+    /// What the turn answered left the conversation.
+    fn skip_recovery(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        let Some(running) = self.running.take() else { return Ok(()) };
+        cx.push(Effect::Cancel(running.fence.clone()));
+        cx.emit(self.about("chat:recovery:skipped", &running.turn).with("reason", "conversation_changed"));
+        let partial = self.fold(cx, &running.turn)?;
+        self.end_recovery(cx, running.turn, Some(partial), Ending::Skipped, "conversation_changed", String::new())
+    }
+
+    /// A turn that was interrupted comes to rest without another attempt, in one transaction.
+    fn end_recovery(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut turn: Turn,
+        partial: Option<Partial>,
+        ending: Ending,
+        reason: &str,
+        body: String,
+    ) -> Result<()> {
+        let mut stored = None;
+        if let Some(Partial { mut message, extends, .. }) = partial {
+            repair::close(&mut message, Close::Interrupted);
+            if self.store_reply(cx, &turn, extends, &mut message)? {
+                stored = Some(message);
+            }
+        }
+        if let Some(reply) = &turn.reply {
+            calls::settle_open(cx.db, reply, "repair", cx.now)?;
+        }
+        turn.attempt += 1;
+        self.drop_logs(cx, &mut turn)?;
+        turns::drop_attempts(cx.db, &turn.id)?;
+        let (state, status) = match ending {
+            Ending::Error => ("failed", TurnStatus::Error),
+            Ending::Skipped => ("skipped", TurnStatus::Skipped),
+            _ => ("aborted", TurnStatus::Aborted),
+        };
+        turns::finish(cx.db, &turn.id, state, Some(reason), cx.now)?;
+        self.take_down_notice(cx)?;
+        let terminal = Terminal {
+            id: turn.request_id.clone(),
+            ending,
+            body: body.clone(),
+            message_ids: turn.origin_ids.clone(),
+            continuation: turn.kind == Kind::Extend,
+        };
+        if ending == Ending::Error {
+            let notice = streams::Notice { stream: format!("{}.{}", turn.id, turn.attempt), terminal: terminal.clone() };
+            streams::put_notice(cx.db, &turn.id, &notice)?;
+            self.notice = Some(notice);
+        }
+        self.tell_transcript(cx)?;
+        if let Some(message) = &stored {
+            cx.send(self.clients.all(), wire::message_updated(&message.json()));
+        }
+        cx.send(self.clients.all(), wire::terminal(&terminal));
+        self.remember_ending(terminal);
+        self.recovered(cx);
+        if !self.something_waits() {
+            for conn in self.clients.release_parked() {
+                cx.send_one(&conn, wire::resume_none(None, None));
+            }
+        }
+        let error = (ending == Ending::Error).then_some(body);
+        let message_id = stored.as_ref().map(|message| message.id.clone());
+        self.end_submission(cx, &turn, ending, message_id, error.clone().or(Some(reason.into())))?;
+        self.answer_waiter(cx, &turn, status, error.clone(), stored.clone(), false);
+        if ending != Ending::Skipped {
+            self.owe_response(cx, &turn, stored, status, error, turn.kind == Kind::Extend)?;
+        }
+        cx.emit(
+            Event::new("chat:turn:finish")
+                .with("requestId", turn.request_id.as_str())
+                .with("trigger", turn.trigger.as_str())
+                .with("status", status.as_str())
+                .with("reason", reason),
+        );
+        Ok(())
+    }
+
+    /// The answer was complete when the object died: it ends as it would have, without a model call (recovery D12).
+    fn complete_recovered(&mut self, cx: &mut Cx<'_>, partial: Partial) -> Result<()> {
+        if let Some(mut running) = self.running.take() {
+            self.drop_logs(cx, &mut running.turn)?;
+            running.reply = Accumulator::extending(partial.message);
+            running.extends = partial.extends;
+            running.stream.started = true;
+            self.running = Some(running);
+        }
+        self.finish(cx, Ending::Completed, None)
+    }
+
+    /// Somebody can still answer calls of the interrupted attempt: its turn waits for them (recovery D8–D10).
+    fn park_recovered(&mut self, cx: &mut Cx<'_>, partial: Partial) -> Result<()> {
+        if let Some(mut running) = self.running.take() {
+            self.drop_logs(cx, &mut running.turn)?;
+            running.calls = partial.open.iter().enumerate().map(|(n, call)| StepCall::waiting(n, call)).collect();
+            running.reply = Accumulator::extending(partial.message);
+            running.extends = partial.extends;
+            running.stream.started = true;
+            self.running = Some(running);
+        }
+        self.finish(cx, Ending::Completed, None)
+    }
+
+    /// What is read of a turn that is being taken up, until that is stored: it must not vanish from a screen (decision 36).
+    pub(super) fn show_partial(&self, shown: &mut Vec<String>) {
+        let partial = self.running.as_ref().and_then(|r| r.partial.as_ref());
+        if let Some(partial) = partial.filter(|partial| !partial.extends && repair::is_worth_storing(&partial.message)) {
+            shown.push(partial.message.json());
+        }
+    }
+
+    fn about(&self, name: &'static str, turn: &Turn) -> Event {
+        Event::new(name)
+            .with("incidentId", turn.id.as_str())
+            .with("requestId", turn.request_id.as_str())
+            .with("rootRequestId", turn.root.as_str())
+            .with("attempt", turn.counters.attempt())
+            .with("maxAttempts", self.config.chat_recovery.max_attempts)
+    }
+}
+
+/// How the attempt before the next one of a turn ended.
+pub(super) fn last_end(turn: &Turn) -> Terminal {
+    Terminal {
+        id: turn.request_id.clone(),
+        ending: Ending::Recovering,
+        body: String::new(),
+        message_ids: turn.origin_ids.clone(),
+        continuation: turn.kind == Kind::Extend,
+    }
+}
+
+/// The id of a call that is open and that nobody goes on with.
+fn open_call<'a>(part: &'a Part, goes_on: &impl Fn(&str) -> bool) -> Option<&'a str> {
+    call_id(part).filter(|call| !is_settled(part) && !goes_on(call))
+}
