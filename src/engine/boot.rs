@@ -41,6 +41,13 @@ impl Engine {
         }
         let interrupted = self.dead.take();
         let lost = interrupted.is_some() || !self.queue.is_empty();
+        // Sockets that outlived an attempt of recovery still show it.
+        self.recovering = self.recovering.take().or_else(|| {
+            interrupted
+                .as_ref()
+                .filter(|(turn, _)| turn.counters.last_attempt_at.is_some())
+                .map(|(turn, _)| (turn.root.clone(), cx.now))
+        });
         match interrupted {
             Some((turn, stream)) if self.config.chat_recovery.enabled => self.take_up(cx, turn, &stream)?,
             Some((turn, stream)) => self.end_interrupted(cx, &turn, stream)?,
@@ -113,6 +120,7 @@ impl Engine {
             cx.send(self.clients.all(), wire::message_updated(&message.json()));
         }
         self.remember_ending(terminal);
+        self.recovered(cx);
         let message_id = stored.then(|| message.id.clone());
         self.end_submission(cx, turn, Ending::Error, message_id, Some("interrupted".into()))?;
         self.owe_response(cx, turn, stored.then_some(message), TurnStatus::Aborted, None, extends)?;

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 use wakeful::{
+    limits,
     prelude::*,
-    testkit::{Client, Gates, Sockets, World, call, http_error, script, text, text_deltas},
+    testkit::{Client, Gates, Sockets, Status, World, call, http_error, script, text, text_deltas},
 };
 
 use crate::{
@@ -40,7 +41,7 @@ fn a_message_that_was_stored_is_answered_without_any_client() {
     assert_idle(&world);
 }
 
-// recovery 12, 91, 92, D3; wire 157; I5
+// recovery 12, 91, 92, D3; wire 155, 156; I5
 #[test]
 fn an_answer_goes_on_in_the_message_it_began() {
     for sockets in [Sockets::Kept, Sockets::Closed] {
@@ -191,7 +192,7 @@ fn a_rate_limit_is_waited_for_across_a_death() {
     assert_idle(&world);
 }
 
-// recovery 7, D22
+// recovery 7, D22; wire 162
 #[test]
 fn a_turn_that_waits_can_be_stopped() {
     let limited = http_error(429, json!({ "error": { "message": "slow down" } })).header("retry-after", "45");
@@ -279,7 +280,7 @@ fn dying_at_any_step_ends_in_the_same_conversation() {
     }
 }
 
-// recovery 64, D15
+// recovery 64, D15; wire 153
 #[test]
 fn a_stalled_answer_goes_on_without_delay() {
     let agent = agent().config(|config| config.chat_stream_stall_timeout_ms = Some(2_000));
@@ -529,4 +530,78 @@ fn a_cleared_conversation_is_not_recovered() {
     die(&world);
     assert_eq!((world.said(), world.provider_requests().len()), (vec![], 1));
     assert_idle(&world);
+}
+
+/// A conversation whose only turn was given up while nobody looked.
+fn given_up() -> (World<Custom>, Client) {
+    let world = World::new(agent()).model_fn(|request| match request.last_user().as_str() {
+        "hello" => text("hi there"),
+        _ => text_deltas(&["word "; 30]).gate("never"),
+    });
+    let tab = world.connect("S1");
+    tab.send("hi");
+    world.run();
+    for _ in 0..5 {
+        world.restart(Sockets::Closed);
+        world.run_for(31_000);
+    }
+    world.run();
+    assert_eq!(world.events_named("chat:recovery:exhausted").len(), 1);
+    (world, tab)
+}
+
+// wire 158, 159, 161; recovery 76
+#[test]
+fn a_turn_that_was_given_up_is_told_to_whoever_comes_until_one_ends_well() {
+    const BANNER: &str = "The assistant was interrupted and could not recover. Please try again.";
+    let (world, tab) = given_up();
+    world.reconnect(&tab);
+    let other = world.connect("S2");
+    let third = world.connect("S3");
+    world.run();
+    for each in [&other, &third] {
+        assert_eq!(each.status(), Status::Error(BANNER.into()), "{}", each.story());
+    }
+    other.send("hello");
+    world.run();
+    let late = world.connect("S4");
+    world.run();
+    assert_eq!((late.status(), late.said()), (Status::Ready, world.said()));
+    assert_eq!(late.of_type("cf_agent_stream_resume_none").len(), 1, "{}", late.story());
+    assert_idle(&world);
+}
+
+// wire 160: giving up is said before the flag goes down.
+#[test]
+fn giving_up_is_said_before_the_flag_goes_down() {
+    let world = World::new(agent()).model_fn(|_| text_deltas(&["word "; 30]).gate("never"));
+    let tab = world.connect("S1");
+    tab.send("hi");
+    world.run();
+    for _ in 0..5 {
+        world.restart(Sockets::Kept);
+        world.run_for(31_000);
+    }
+    world.run();
+    let frames = tab.frames();
+    let error = frames.iter().position(|f| f["error"] == true).expect("a banner");
+    let flag = frames.iter().rposition(|f| f["type"] == "cf_agent_chat_recovering").expect("the flag");
+    assert!(error < flag && frames[flag]["recovering"] == false, "{}", tab.story());
+    assert!(!tab.recovering());
+}
+
+// wire 163: a flag that is older than a quarter of an hour says nothing any more.
+#[test]
+fn an_old_flag_is_not_shown() {
+    let world = recovering().model(script![text_deltas(&["a"; 25]).gate("never"), text("b").gate("never")]);
+    let tab = world.connect("S1");
+    tab.send("hi");
+    world.run();
+    world.restart(Sockets::Closed);
+    world.run_for(1_000);
+    let early = world.connect("S2");
+    assert!(early.recovering(), "{}", early.story());
+    world.clock().skew(limits::RECOVERING_SHOWN_MS + 1);
+    let late = world.socket("S3");
+    assert!(late.of_type("cf_agent_chat_recovering").is_empty(), "{}", late.story());
 }
