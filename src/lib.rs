@@ -100,6 +100,8 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../docs/testing.md")]
     struct Testing;
+    #[doc = include_str!("../docs/recovery.md")]
+    struct Recovery;
     #[doc = include_str!("../docs/tools.md")]
     struct Tools;
 }
