@@ -146,8 +146,6 @@ pub const OUTBOX_CLAIMS: i64 = 3;
 
 /// Attempts in a row without progress, and retries after transient errors in all (the peer's number).
 pub const RECOVERY_ATTEMPTS: u32 = 10;
-/// Milliseconds an attempt that is due waits for work of an earlier one (the peer's number).
-pub const RECOVERY_STABLE_MS: u32 = 10_000;
 /// Milliseconds a turn may be without progress: longer than any deployment takes (the peer's number).
 pub const RECOVERY_NO_PROGRESS_MS: u32 = 300_000;
 /// Segments a turn may write once it was interrupted: 100,000 chunks, which only what never ends comes to (the peer's number).

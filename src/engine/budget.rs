@@ -19,8 +19,6 @@ pub struct ChatRecovery {
     pub enabled: bool,
     /// Attempts in a row without durable progress, and retries after errors that waiting may mend, in all; at least 1.
     pub max_attempts: u32,
-    /// Milliseconds an attempt that is due waits for work of an earlier one that will not stop.
-    pub stable_timeout_ms: u32,
     /// Milliseconds since the last progress. Binds once two attempts ran since.
     pub no_progress_timeout_ms: u32,
     /// Durable segments a turn may write from its first interruption on; `None` for no bound.
@@ -31,8 +29,6 @@ pub struct ChatRecovery {
     pub interrupted_scope: InterruptedScope,
     /// What clients are told when a turn is given up.
     pub terminal_message: Cow<'static, str>,
-    /// Milliseconds after its admission from which a turn is not taken up again silently; `None` for never (I29).
-    pub max_turn_age_ms: Option<u64>,
 }
 
 impl Default for ChatRecovery {
@@ -40,13 +36,11 @@ impl Default for ChatRecovery {
         Self {
             enabled: false,
             max_attempts: limits::RECOVERY_ATTEMPTS,
-            stable_timeout_ms: limits::RECOVERY_STABLE_MS,
             no_progress_timeout_ms: limits::RECOVERY_NO_PROGRESS_MS,
             max_recovery_work: Some(limits::RECOVERY_WORK),
             max_interrupted_attempts: Some(limits::RECOVERY_INTERRUPTED),
             interrupted_scope: InterruptedScope::Turn,
             terminal_message: Cow::Borrowed("The assistant was interrupted and could not recover. Please try again."),
-            max_turn_age_ms: None,
         }
     }
 }
@@ -495,13 +489,11 @@ mod tests {
         pub const BOUNDS: ChatRecovery = ChatRecovery {
             enabled: true,
             max_attempts: 3,
-            stable_timeout_ms: 10_000,
             no_progress_timeout_ms: 300_000,
             max_recovery_work: Some(3),
             max_interrupted_attempts: Some(3),
             interrupted_scope: InterruptedScope::Turn,
             terminal_message: Cow::Borrowed(""),
-            max_turn_age_ms: None,
         };
         const fn died(boots: u32) -> Trigger {
             Trigger::Interrupted { boots }
