@@ -16,7 +16,7 @@ export const REASONS = {
     "original does so only for some refusals.",
   "decision 37":
     "An answer whose server died ends as stopped, with what was kept of it. The original puts it back to work; so " +
-    "will this one when recovery is built.",
+    "does this one with `Config::chat_recovery.enabled`, which is off until recovery is finished.",
   "decision 43": "An error text says what to do and quotes the provider. The original shows what its library says.",
   "field Q-07": "One event that is not JSON is skipped. In the original it ends the answer with an error.",
   "PV-05": "An answer that is cut off before its end is an error. The original takes it for complete.",
