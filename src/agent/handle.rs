@@ -32,6 +32,8 @@ pub(crate) trait Mailbox {
     fn inside_status_hook(&self) -> bool;
     /// Sends a binary frame.
     fn send_binary(&self, conn: &ConnId, bytes: &[u8]);
+    /// Ends this incarnation.
+    fn abort_object(&self, reason: &str);
 }
 
 /// A way to the conversation from hooks, callables and HTTP handlers.
@@ -231,6 +233,12 @@ impl AgentHandle {
     /// The object is going away.
     pub async fn close(&self, conn: &ConnId, code: u16, reason: impl Into<String>) -> Result<()> {
         self.done(Command::CloseConn(conn.clone(), code, reason.into())).await
+    }
+
+    /// Ends the object where it stands, as a deploy or a crash does: its sockets close, what was not committed is lost, and its turn
+    /// goes on as [`crate::Config::chat_recovery`] says. For tests and demonstrations of exactly that.
+    pub fn abort_object(&self, reason: &str) {
+        self.mailbox.abort_object(reason);
     }
 
     /// The clock.

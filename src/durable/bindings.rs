@@ -29,6 +29,10 @@ extern "C" {
     #[wasm_bindgen(structural, method, catch, js_name = waitUntil)]
     pub(super) fn wait_until(this: &JsState, promise: &Promise) -> Result<(), JsValue>;
 
+    /// Ends the object where it stands: nothing after this call runs.
+    #[wasm_bindgen(structural, method, catch)]
+    pub(super) fn abort(this: &JsState, reason: &str) -> Result<(), JsValue>;
+
     /// `ctx.storage`.
     pub(super) type JsStorage;
 

@@ -28,6 +28,7 @@ use crate::{
 
 /// The world of one object.
 pub struct ObjectPlatform {
+    state: JsState,
     storage: Rc<JsStorage>,
     sql: ObjectSql,
     pub(super) sockets: Sockets,
@@ -44,6 +45,7 @@ impl ObjectPlatform {
         let id = state.id();
         let name = id.name().unwrap_or_else(|| id.to_string());
         Self {
+            state: raw(),
             storage: Rc::new(storage()),
             sql: ObjectSql::new(storage()),
             sockets: Sockets::new(raw()),
@@ -137,6 +139,12 @@ impl Platform for ObjectPlatform {
         // An object is one I/O context for all its events: a job goes on when the event that started it is over, and the
         // heartbeat of the alarm keeps the object. `waitUntil` would add nothing but a promise (tried).
         spawn_local(job);
+    }
+
+    fn abort(&self, reason: &str) {
+        if let Err(e) = self.state.abort(reason) {
+            worker::console_error!("the object could not be ended: {}", thrown(&e));
+        }
     }
 
     fn emit(&self, event: &Event) {

@@ -8,14 +8,13 @@ use crate::{limits, time::Millis};
 ///
 /// ```
 /// use wakeful::{ChatRecovery, Config};
-/// let chat_recovery = ChatRecovery { enabled: true, max_interrupted_attempts: Some(3), ..ChatRecovery::default() };
+/// let chat_recovery = ChatRecovery { max_interrupted_attempts: Some(3), ..ChatRecovery::default() };
 /// let config = Config { chat_recovery, ..Config::default() };
 /// assert_eq!(config.chat_recovery.max_attempts, 10);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChatRecovery {
-    /// Whether an interrupted turn goes on at all. Without it the turn ends as stopped, with what it has (decision 37). Off until
-    /// every row of `recovery.md` has its proof: see the changelog.
+    /// Whether an interrupted turn goes on at all. Without it the turn ends as stopped, with what it has (decision 37).
     pub enabled: bool,
     /// Attempts in a row without durable progress, and retries after errors that waiting may mend, in all; at least 1.
     pub max_attempts: u32,
@@ -34,7 +33,7 @@ pub struct ChatRecovery {
 impl Default for ChatRecovery {
     fn default() -> Self {
         Self {
-            enabled: false,
+            enabled: true,
             max_attempts: limits::RECOVERY_ATTEMPTS,
             no_progress_timeout_ms: limits::RECOVERY_NO_PROGRESS_MS,
             max_recovery_work: Some(limits::RECOVERY_WORK),

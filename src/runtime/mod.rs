@@ -460,4 +460,10 @@ impl<A: Agent, P: Platform> Mailbox for Runtime<A, P> {
     fn send_binary(&self, conn: &ConnId, bytes: &[u8]) {
         self.platform.send_binary(conn, bytes);
     }
+
+    fn abort_object(&self, reason: &str) {
+        // Whatever still runs here writes nothing any more, also where the platform lets it run on.
+        self.over.set(true);
+        self.platform.abort(reason);
+    }
 }

@@ -185,6 +185,8 @@ pub trait Platform: 'static {
     fn sleep(&self, ms: u32) -> LocalBoxFuture<'static, ()>;
     /// Runs a job in the background until it ends or the object dies.
     fn spawn(&self, job: LocalBoxFuture<'static, ()>);
+    /// Ends this incarnation where it stands. What was committed stays; the next event builds a new one.
+    fn abort(&self, reason: &str);
     /// Writes one event to the log.
     fn emit(&self, event: &Event);
 }

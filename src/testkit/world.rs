@@ -128,6 +128,8 @@ struct Core {
     story: RefCell<VecDeque<String>>,
     alarms: RefCell<Vec<Millis>>,
     zombie_frames: Cell<u64>,
+    /// Whether the living incarnation asked for its end.
+    aborted: Cell<bool>,
 }
 
 impl<A: Agent + Clone> World<A> {
@@ -155,6 +157,7 @@ impl<A: Agent> World<A> {
             story: RefCell::default(),
             alarms: RefCell::default(),
             zombie_frames: Cell::new(0),
+            aborted: Cell::new(false),
         };
         Self {
             core: Rc::new(core),
@@ -329,6 +332,9 @@ impl<A: Agent> World<A> {
                 Some((conn, Out::Binary(bytes))) => self.object().binary(&conn, bytes),
                 Some((_, Out::Close(code, reason, clean))) => self.ended(&client, code, &reason, clean),
             },
+        }
+        if self.core.aborted.take() {
+            self.restart(Sockets::Closed);
         }
         true
     }
@@ -761,6 +767,11 @@ impl Platform for Sim {
 
     fn spawn(&self, job: LocalBoxFuture<'static, ()>) {
         self.core.jobs.spawn(job);
+    }
+
+    fn abort(&self, reason: &str) {
+        self.core.tell(format!("the object ends itself: {reason}"));
+        self.core.aborted.set(!self.superseded());
     }
 
     fn emit(&self, event: &Event) {
