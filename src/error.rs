@@ -55,6 +55,15 @@ pub struct Error {
     message: String,
 }
 
+/// What the platform says when it resets an object.
+const RESETS: [&str; 5] = [
+    "reset because its code was updated",
+    "script has been upgraded",
+    "instance is no longer active",
+    "object was reset",
+    "object to be reset",
+];
+
 impl Error {
     /// An error of `kind` with a text for people.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
@@ -94,16 +103,8 @@ impl Error {
     /// Classifies the text of a failed SQL call. The platform reports causes only as text, wrapped any number of times.
     pub fn storage(message: impl Into<String>) -> Self {
         let message = message.into();
-        let gone = [
-            "reset because its code was updated",
-            "script has been upgraded",
-            "instance is no longer active",
-            "object was reset",
-            "object to be reset",
-            "exceeded its memory limit",
-            "Network connection lost",
-        ];
-        let fault = if gone.iter().any(|g| message.contains(g)) {
+        let gone = ["exceeded its memory limit", "Network connection lost"];
+        let fault = if Self::tells_of_a_reset(&message) || gone.iter().any(|g| message.contains(g)) {
             StorageFault::Gone
         } else if message.contains("SQLITE_NOMEM") {
             StorageFault::NoMemory
@@ -117,6 +118,11 @@ impl Error {
             StorageFault::Other
         };
         Self::new(ErrorKind::Storage(fault), message)
+    }
+
+    /// Whether a text is what the platform says when it resets an object, wherever it comes up (`recovery.md` §1.3).
+    pub(crate) fn tells_of_a_reset(text: &str) -> bool {
+        RESETS.iter().any(|reset| text.contains(reset))
     }
 
     /// What a caller may act on.

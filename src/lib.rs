@@ -77,10 +77,10 @@ pub mod prelude {
         engine::{
             budget::{ChatRecovery, Reason as RecoveryReason},
             config::{AcceptClientMessages, BuiltIns, ClientToolOverride},
-            input::{Decision, Place, RecoveryDecision, ToolOutcome},
+            input::{Ambiguous, Decision, Place, RecoveryDecision, ToolOutcome},
             outcome::{
-                ChatErrorContext, ChatResponse, ClientToolSettled, Principal, RecoveryExhausted, RecoveryInfo, Stage, StepResult,
-                ToolCall,
+                ChatErrorContext, ChatResponse, ClientToolSettled, Principal, RecoveryExhausted, RecoveryInfo, RecoveryKind, Stage,
+                StepResult, ToolCall,
             },
             submissions::{SubmissionInspection, SubmissionStatus, SubmitOptions},
         },

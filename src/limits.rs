@@ -161,6 +161,19 @@ pub const RECOVERY_BACKOFF_MOST_MS: u32 = 30_000;
 /// Milliseconds a provider's `Retry-After` may put the next attempt off; people wait for it (the peer's number).
 pub const RECOVERY_RETRY_AFTER_MS: u32 = 60_000;
 
+/// Attempts that may end the object before what is left of their turn was even read: a row that kills is brought to rest unread, before
+/// the deaths of [`RECOVERY_INTERRUPTED`] are used up (`recovery.md` §6.6).
+pub const RECOVERY_CLAIMS: u32 = 3;
+/// Milliseconds an attempt waits for work of an earlier one that does not hear its stop (the peer's number).
+pub const STABLE_MS: u32 = 10_000;
+/// Milliseconds until that is tried again (the peer's number).
+pub const STABLE_RETRY_MS: u32 = 3_000;
+/// Bytes of the value that an application keeps with a turn: a checkpoint, part of one row, written anew each time.
+pub const STASH: usize = 64 * 1024;
+
+/// Milliseconds between two looks at what is due in rows of a newer release, which this one must not touch.
+pub const FROZEN_MS: i64 = 3_600_000;
+
 /// Tags of a socket (platform).
 pub const TAGS: usize = 10;
 /// Characters of one tag (platform).

@@ -235,6 +235,33 @@ impl AgentHandle {
         self.done(Command::CloseConn(conn.clone(), code, reason.into())).await
     }
 
+    /// Whether a page or a person can still answer a call: a tool of a page that runs, an approval that is asked for. A server tool is
+    /// never waited for.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn has_pending_interaction(&self) -> Result<bool> {
+        match self.ask(Command::HasPendingInteraction).await? {
+            Answer::Is(yes) => Ok(yes),
+            _ => Ok(false),
+        }
+    }
+
+    /// Waits until nothing is under way: no turn runs, recovers or waits for its slot, and nobody's answer is waited for. `false` if
+    /// that did not come within so many milliseconds; without a number it waits as long as the object lives.
+    ///
+    /// # Errors
+    /// Called from inside a turn, which would wait for itself; the database failed.
+    pub async fn wait_until_stable(&self, timeout_ms: Option<u32>) -> Result<bool> {
+        self.may_wait("waitUntilStable")?;
+        let stable = pin!(self.done(Command::WaitUntilStable));
+        let Some(ms) = timeout_ms else { return stable.await.map(|()| true) };
+        match select(stable, self.mailbox.sleep(ms)).await {
+            Either::Left((done, _)) => done.map(|()| true),
+            Either::Right(_) => Ok(false),
+        }
+    }
+
     /// Ends the object where it stands, as a deploy or a crash does: its sockets close, what was not committed is lost, and its turn
     /// goes on as [`crate::Config::chat_recovery`] says. For tests and demonstrations of exactly that.
     pub fn abort_object(&self, reason: &str) {
@@ -335,6 +362,15 @@ impl TurnScope {
     /// The tool has ended.
     pub async fn preliminary(&self, output: Value) -> Result<()> {
         self.done(Command::Preliminary(self.fence.clone(), self.call.clone(), output)).await
+    }
+
+    /// Keeps a value with the turn, in place of the one before: [`on_chat_recovery`](crate::Agent::on_chat_recovery) gets it back as
+    /// `recovery_data` if the object dies. A hint: what the answer says is in its log.
+    ///
+    /// # Errors
+    /// It is too large; the turn has ended.
+    pub async fn stash(&self, value: Value) -> Result<()> {
+        self.done(Command::Stash(self.fence.clone(), value)).await
     }
 
     /// Adds a `data-NAME` part to the reply; one of the same name and id is replaced.

@@ -29,7 +29,7 @@ use crate::{
         ConnRequest,
         platform::{HttpRequest, HttpResponse},
     },
-    wire::chunk::Chunk,
+    wire::{chunk::Chunk, message::Part},
 };
 use callable::Callables;
 use handle::AgentHandle;
@@ -159,18 +159,38 @@ pub trait Agent: 'static {
 
     /// The object died in the middle of an answer, or the provider failed in a way that waiting may mend: what becomes of it. The
     /// default keeps what there is and goes on; an application that lets old turns rest looks at
-    /// [`created_at`](RecoveryInfo::created_at).
-    async fn on_chat_recovery(&self, _turn: &RecoveryInfo) -> RecoveryDecision {
-        RecoveryDecision::default()
+    /// [`created_at`](RecoveryInfo::created_at). An error ends the turn; no answer within [`Config::hook_deadline_ms`] is the default.
+    async fn on_chat_recovery(&self, _handle: &AgentHandle, _turn: &RecoveryInfo) -> Result<RecoveryDecision> {
+        Ok(RecoveryDecision::default())
     }
 
-    /// Whether an interrupted turn is worth another attempt, from the second one on: the application's own budget.
-    async fn should_keep_recovering(&self, _turn: &RecoveryInfo) -> bool {
-        true
+    /// Whether an interrupted turn is worth another attempt, from the second one on: the application's own budget. An error is a yes,
+    /// and so is no answer within [`Config::hook_deadline_ms`].
+    async fn should_keep_recovering(&self, _turn: &RecoveryInfo) -> Result<bool> {
+        Ok(true)
     }
 
-    /// A turn was given up: a bound of [`Config::chat_recovery`] was reached. Clients are told by then.
+    /// A turn was given up: a bound of [`Config::chat_recovery`] was reached. Clients are told by then. Called at least once.
     async fn on_exhausted(&self, _turn: &RecoveryExhausted) {}
+
+    /// What stands in the place of a call that nobody will answer: the call with an answer, or another kind of part. `None` tells the
+    /// model that it was interrupted. Must not block.
+    ///
+    /// ```
+    /// # use wakeful::{prelude::*, wire::message::Part};
+    /// # struct MyAgent;
+    /// # impl Agent for MyAgent {
+    /// #     fn model(&self, _: &Turn) -> ModelRef { "demo".into() }
+    /// fn repair_interrupted_tool_part(&self, part: &Part) -> Option<Part> {
+    ///     // A question that was never answered becomes what the assistant said.
+    ///     let question = part.get("input")?.get("prompt")?.clone();
+    ///     (part["type"] == "tool-ask_user").then(|| Part::from_iter([("type".into(), "text".into()), ("text".into(), question)]))
+    /// }
+    /// # }
+    /// ```
+    fn repair_interrupted_tool_part(&self, _part: &Part) -> Option<Part> {
+        None
+    }
 
     /// Sees every event. No event carries message content.
     fn on_event(&self, _event: &Event) {}

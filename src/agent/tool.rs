@@ -12,7 +12,7 @@ use crate::{
     engine::{
         client_tools::{ClientTool, is_tool_name},
         config::ClientToolOverride,
-        input::{EffectClass, Gate, Site, ToolDef},
+        input::{Ambiguous, EffectClass, Gate, Site, ToolDef},
         schema,
     },
     error::{Error, Result},
@@ -78,6 +78,7 @@ type Predicate = Rc<dyn Fn(Value, TurnScope) -> LocalBoxFuture<'static, Result<A
 pub struct Tool {
     spec: ToolSpec,
     effect: EffectClass,
+    ambiguous: Ambiguous,
     timeout_ms: u32,
     gate: Gate,
     predicate: Option<Predicate>,
@@ -149,6 +150,7 @@ impl Tool {
         Self {
             spec,
             effect: EffectClass::default(),
+            ambiguous: Ambiguous::default(),
             timeout_ms: limits::TOOL_TIMEOUT_MS,
             gate: Gate::Never,
             predicate: None,
@@ -209,6 +211,18 @@ impl Tool {
         self
     }
 
+    /// What it does cannot be taken back: where it was interrupted and the model calls it again with the same input, a person has to
+    /// allow that. The same as `on_ambiguous(Ambiguous::Ask)`.
+    pub fn irreversible(self) -> Self {
+        self.on_ambiguous(Ambiguous::Ask)
+    }
+
+    /// What follows where the object died while it ran and nobody knows how it ended. Says nothing of tools that may run again.
+    pub fn on_ambiguous(mut self, what: Ambiguous) -> Self {
+        self.ambiguous = what;
+        self
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.spec.name
@@ -224,6 +238,7 @@ impl Tool {
         ToolDef {
             spec: self.spec.clone(),
             effect: self.effect,
+            ambiguous: self.ambiguous,
             timeout_ms: self.timeout_ms,
             site: if self.run.is_some() { Site::Server } else { Site::Client },
             gate: self.gate,

@@ -436,6 +436,7 @@ impl Engine {
             root: admit.request_id.clone(),
             counters: Counters::default(),
             progress: 0,
+            claims: 0,
             request_id: admit.request_id,
             kind: admit.kind,
             trigger: admit.trigger.into(),

@@ -22,7 +22,7 @@ use crate::{
     transcript::repair,
     wire::{
         self,
-        message::{UiMessage, call_id},
+        message::{Part, UiMessage, call_id},
     },
 };
 
@@ -136,6 +136,7 @@ impl Engine {
             request_id: pending.request_id.clone(),
             counters: Counters::default(),
             progress: 0,
+            claims: 0,
             anchor: Some(parked.message.clone()),
             reply: Some(parked.message),
             cancelled: false,
@@ -202,8 +203,11 @@ impl Engine {
 
     /// A turn opens its attempt: what the parked one still waits for is settled, because the conversation goes on without it
     /// (decision 47). A turn that extends the same message runs the calls that were allowed.
-    pub(super) fn supersede_parked(&mut self, cx: &mut Cx<'_>, by: &Turn) -> Result<()> {
-        let Some(parked) = self.parked.as_ref() else { return Ok(()) };
+    ///
+    /// Comes back with those calls as they were.
+    pub(super) fn supersede_parked(&mut self, cx: &mut Cx<'_>, by: &Turn) -> Result<Vec<(MessageId, Part)>> {
+        let mut orphans = Vec::new();
+        let Some(parked) = self.parked.as_ref() else { return Ok(orphans) };
         let message = parked.message.clone();
         let goes_on = by.kind == Kind::Extend && by.anchor.as_ref() == Some(&message);
         let open = calls::open(cx.db, &message)?;
@@ -216,12 +220,14 @@ impl Engine {
         if !lost.is_empty() {
             self.change_stored(cx, &message, |reply| {
                 lost.iter().for_each(|call| {
+                    orphans.extend(reply.call(&call.call).map(|part| (message.clone(), part.clone())));
                     reply.give_up(&call.call, if call.state == State::Approved { repair::NOT_RUN } else { repair::INTERRUPTED });
                 });
             })?;
         }
         self.drop_pending(cx, "superseded")?;
-        self.end_parked(cx, Some("superseded"))
+        self.end_parked(cx, Some("superseded"))?;
+        Ok(orphans)
     }
 
     /// The parked turn has nothing left to wait for.

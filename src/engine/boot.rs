@@ -3,15 +3,13 @@
 use super::{
     Engine,
     events::Event,
-    hooks::OwedHook,
     input::{ConnMeta, TurnStatus},
     outcome::Cx,
 };
 use crate::{
     error::Result,
     ids::ConnId,
-    limits,
-    store::{calls, messages, outbox, streams, turns},
+    store::{calls, messages, streams, turns},
     transcript::{
         reducer::Accumulator,
         repair::{self, Close},
@@ -25,20 +23,7 @@ impl Engine {
             self.clients.add_survivor(conn, meta);
         }
         let owed = std::mem::take(&mut self.owed_at_boot);
-        for hook in owed {
-            if hook.claims > limits::OUTBOX_CLAIMS {
-                outbox::done(cx.db, &hook.leg)?;
-                cx.emit(Event::new("hook:given_up").with("hook", "on_chat_response").with("claims", hook.claims));
-                continue;
-            }
-            let Some(owed) = OwedHook::read(&hook) else {
-                outbox::done(cx.db, &hook.leg)?;
-                cx.emit(Event::new("hook:given_up").with("hook", "on_chat_response").with("reason", "its row cannot be read"));
-                continue;
-            };
-            outbox::claim(cx.db, &hook.leg)?;
-            self.hooks.push_back(owed);
-        }
+        self.take_over_hooks(cx, owed)?;
         let interrupted = self.dead.take();
         let lost = interrupted.is_some() || !self.queue.is_empty();
         // Sockets that outlived an attempt of recovery still show it.
@@ -49,7 +34,10 @@ impl Engine {
                 .map(|(turn, _)| (turn.root.clone(), cx.now))
         });
         match interrupted {
-            Some((turn, stream)) if self.config.chat_recovery.enabled => self.take_up(cx, turn, &stream)?,
+            Some((turn, stream)) if self.config.chat_recovery.enabled => {
+                let fault = self.fault.take().filter(|(blamed, _)| *blamed == turn.id).map(|(_, fault)| fault);
+                self.take_up(cx, turn, &stream, fault)?;
+            }
             Some((turn, stream)) => self.end_interrupted(cx, &turn, stream)?,
             None => {}
         }

@@ -18,6 +18,8 @@ pub struct ChatRecovery {
     pub enabled: bool,
     /// Attempts in a row without durable progress, and retries after errors that waiting may mend, in all; at least 1.
     pub max_attempts: u32,
+    /// Milliseconds an attempt waits for work of an earlier one that does not stop; then it is tried again, as often as `max_attempts`.
+    pub stable_timeout_ms: u32,
     /// Milliseconds since the last progress. Binds once two attempts ran since.
     pub no_progress_timeout_ms: u32,
     /// Durable segments a turn may write from its first interruption on; `None` for no bound.
@@ -26,6 +28,9 @@ pub struct ChatRecovery {
     pub max_interrupted_attempts: Option<u32>,
     /// Over what `max_interrupted_attempts` counts.
     pub interrupted_scope: InterruptedScope,
+    /// Milliseconds since its admission after which an interrupted turn does not go on by itself; `None` for any age. A day is sensible
+    /// for an assistant that acts: nobody expects an answer from last week to begin typing.
+    pub max_turn_age_ms: Option<u32>,
     /// What clients are told when a turn is given up.
     pub terminal_message: Cow<'static, str>,
 }
@@ -35,10 +40,12 @@ impl Default for ChatRecovery {
         Self {
             enabled: true,
             max_attempts: limits::RECOVERY_ATTEMPTS,
+            stable_timeout_ms: limits::STABLE_MS,
             no_progress_timeout_ms: limits::RECOVERY_NO_PROGRESS_MS,
             max_recovery_work: Some(limits::RECOVERY_WORK),
             max_interrupted_attempts: Some(limits::RECOVERY_INTERRUPTED),
             interrupted_scope: InterruptedScope::Turn,
+            max_turn_age_ms: None,
             terminal_message: Cow::Borrowed("The assistant was interrupted and could not recover. Please try again."),
         }
     }
@@ -79,6 +86,11 @@ impl Counters {
     /// The number of the attempt being opened, from 1, as hooks and events tell it: 1 again after progress.
     pub fn attempt(&self) -> u32 {
         self.since_progress.saturating_add(1)
+    }
+
+    /// Whether its leg was interrupted before.
+    pub(super) fn is_recovering(&self) -> bool {
+        self.last_attempt_at.is_some()
     }
 
     /// A step of the model ended well and is on disk.
@@ -125,6 +137,20 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// The reason of this name, in a row.
+    pub(super) fn parse(name: &str) -> Reason {
+        let all = [
+            Reason::InterruptedAttemptsExceeded,
+            Reason::WorkBudgetExceeded,
+            Reason::NoProgressTimeout,
+            Reason::RecoveryAborted,
+            Reason::MaxAttemptsExceeded,
+            Reason::StableTimeout,
+            Reason::OutOfMemory,
+        ];
+        all.into_iter().find(|reason| reason.as_str() == name).unwrap_or(Reason::RecoveryError)
+    }
+
     /// The name in rows, hooks and events (`recovery.md` §2.8).
     pub fn as_str(self) -> &'static str {
         match self {
@@ -488,10 +514,12 @@ mod tests {
         pub const BOUNDS: ChatRecovery = ChatRecovery {
             enabled: true,
             max_attempts: 3,
+            stable_timeout_ms: 10_000,
             no_progress_timeout_ms: 300_000,
             max_recovery_work: Some(3),
             max_interrupted_attempts: Some(3),
             interrupted_scope: InterruptedScope::Turn,
+            max_turn_age_ms: None,
             terminal_message: Cow::Borrowed(""),
         };
         const fn died(boots: u32) -> Trigger {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     Engine,
-    input::{Approval, Failure, Gate, Site, ToolDef, ToolOutcome},
+    input::{Ambiguous, Approval, Failure, Gate, Site, ToolDef, ToolOutcome},
     outcome::{Cx, Effect, ToolCall, ToolRun},
     schema,
     turn::Phase,
@@ -20,7 +20,12 @@ use crate::{
         turns::Turn,
     },
     transcript::{prompt, repair},
-    wire::{Ending, chunk::Chunk, is_too_deep},
+    wire::{
+        Ending,
+        chunk::Chunk,
+        is_too_deep,
+        message::{str_field, tool_name},
+    },
 };
 
 /// Where a call of the current step is.
@@ -356,10 +361,16 @@ impl Engine {
     fn check_gates(&mut self, cx: &mut Cx<'_>) -> Result<()> {
         let Some(running) = self.running.as_ref() else { return Ok(()) };
         let ready = running.calls.iter().filter(|c| matches!(c.progress, Progress::Ready(_)) && !c.allowed);
-        let gated: Vec<(u32, ToolDef)> =
-            ready.filter_map(|c| Some((c.slot, self.tool(&c.name)?.clone()))).filter(|(_, tool)| tool.gate != Gate::Never).collect();
-        for (slot, tool) in gated {
-            if tool.gate == Gate::Always {
+        let gated: Vec<(u32, ToolDef, bool)> = ready
+            .filter_map(|c| {
+                let tool = self.tool(&c.name)?.clone();
+                let unclear = tool.ambiguous == Ambiguous::Ask && self.was_interrupted(c);
+                Some((c.slot, tool, unclear))
+            })
+            .filter(|(_, tool, unclear)| tool.gate != Gate::Never || *unclear)
+            .collect();
+        for (slot, tool, unclear) in gated {
+            if tool.gate == Gate::Always || unclear {
                 self.ask_person(cx, slot, &tool)?;
                 continue;
             }
@@ -381,6 +392,16 @@ impl Engine {
             cx.push(Effect::CheckApproval(running.fence.clone(), Box::new(run)));
         }
         Ok(())
+    }
+
+    /// Whether the answer holds the same call, interrupted: it may have had its effect.
+    fn was_interrupted(&self, call: &StepCall) -> bool {
+        let (Some(running), Progress::Ready(input)) = (self.running.as_ref(), &call.progress) else { return false };
+        running.reply.parts().iter().any(|part| {
+            tool_name(part) == Some(&*call.name)
+                && str_field(part, "errorText") == Some(repair::INTERRUPTED)
+                && part.get("input") == Some(input)
+        })
     }
 
     /// A call waits for a person from now on.

@@ -370,7 +370,9 @@ impl Engine {
                     wire::chunk(id, chunk, Some(seq), continuation, true)
                 };
                 streams::replay(cx.db, &running.stream.id, &mut |seq, chunk| {
-                    cx.out.effects.push(Effect::Send(vec![conn.clone()], frame(seq, chunk).into()));
+                    if let Some(seq) = seq {
+                        cx.out.effects.push(Effect::Send(vec![conn.clone()], frame(seq, chunk).into()));
+                    }
                     Ok(())
                 })?;
                 for (seq, chunk) in running.stream.buffered() {
@@ -394,7 +396,9 @@ impl Engine {
         if let Some(notice) = self.notice.clone().filter(|n| n.terminal.id == *id) {
             let continuation = notice.terminal.continuation;
             streams::replay(cx.db, &notice.stream, &mut |seq, chunk| {
-                cx.out.effects.push(Effect::Send(vec![conn.clone()], wire::chunk(id, chunk, Some(seq), continuation, true).into()));
+                if seq.is_some() {
+                    cx.out.effects.push(Effect::Send(vec![conn.clone()], wire::chunk(id, chunk, seq, continuation, true).into()));
+                }
                 Ok(())
             })?;
             if notice.terminal.ending == Ending::Error {

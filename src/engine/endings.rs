@@ -68,11 +68,15 @@ impl Engine {
         if let Some(running) = self.running.take() {
             cx.push(Effect::Cancel(running.fence.clone()));
             self.close_request(cx, &running.turn, Ending::Aborted);
+            if running.turn.counters.is_recovering() {
+                self.skipped(cx, &running.turn, "history_cleared");
+            }
             cx.emit(finished(&running.turn, "aborted"));
             self.answer_waiter(cx, &running.turn, TurnStatus::Skipped, None, None, running.extends);
         }
         if let Some(turn) = self.waiting.take() {
             // Its last attempt has had its end.
+            self.skipped(cx, &turn, "history_cleared");
             cx.emit(finished(&turn, "aborted"));
             self.answer_waiter(cx, &turn, TurnStatus::Skipped, None, None, false);
         }

@@ -5,9 +5,10 @@ use serde_json::Value;
 
 use super::submissions::{Ask, Cancelled, SubmissionInspection, Submitted};
 use crate::{
-    ids::{CallId, ConnId, Fence, LegId, RequestId},
+    ids::{CallId, ConnId, Fence, LegId, MessageId, RequestId},
     model::{Finish, ModelError, ModelEvent, ModelRef, Reasoning, ToolChoice, ToolSpec},
-    wire::ToolApproval,
+    time::Millis,
+    wire::{ToolApproval, message::Part},
 };
 
 pub use crate::store::calls::Site;
@@ -36,8 +37,8 @@ pub enum Input {
     Frame(ConnId, Box<str>),
     /// A socket is gone.
     Disconnected(ConnId),
-    /// The alarm fired.
-    Alarm,
+    /// The alarm fired, or stands for it; and when its successor will, if one was armed.
+    Alarm(Option<Millis>),
     /// A waiting turn may be due.
     Wake,
     /// The application asks for something; the answer goes to the token.
@@ -46,8 +47,34 @@ pub enum Input {
     Job(Fence, JobEvent),
     /// A callable answered.
     Rpc(ConnId, RpcReply),
-    /// A response hook returned.
-    ResponseHookEnded(LegId),
+    /// An owed hook returned.
+    HookEnded(LegId),
+}
+
+/// Why the database refused a step of the running turn, where that will not pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It ran out of memory; a smaller read may work.
+    NoMemory,
+    /// It ran out of memory again.
+    NoMemoryAgain,
+    /// A value was too big, the database is full, or a constraint was broken.
+    Refused,
+}
+
+impl Fault {
+    /// Whether the turn ends by it.
+    pub(super) fn ends_turn(self) -> bool {
+        self != Fault::NoMemory
+    }
+
+    /// The reason it ends for.
+    pub(super) fn reason(self) -> super::budget::Reason {
+        match self {
+            Fault::NoMemory | Fault::NoMemoryAgain => super::budget::Reason::OutOfMemory,
+            Fault::Refused => super::budget::Reason::RecoveryError,
+        }
+    }
 }
 
 /// Names a waiting caller.
@@ -114,6 +141,12 @@ pub enum Command {
     CloseConn(ConnId, u16, String),
     /// Emit an application chunk (`data-*`, metadata) into the running turn.
     Emit(Fence, Value),
+    /// Keep a value with the running turn, for its recovery.
+    Stash(Fence, Value),
+    /// Whether somebody can still answer a call.
+    HasPendingInteraction,
+    /// Wait until nothing is under way and nothing waits for an answer.
+    WaitUntilStable,
     /// An early result of a running tool.
     Preliminary(Fence, CallId, Value),
     /// The application said whether a client may decide about a call.
@@ -157,6 +190,8 @@ pub enum Answer {
     Cancelled(Box<Cancelled>),
     /// How many.
     Count(usize),
+    /// Yes or no.
+    Is(bool),
 }
 
 /// How a turn ended, for whoever waited for it.
@@ -204,8 +239,12 @@ impl TurnStatus {
 pub enum JobEvent {
     /// The attempt is on disk: what the interrupted one left may be read.
     Recover,
-    /// The application said whether an interrupted turn goes on.
-    RecoveryDecided(RecoveryDecision),
+    /// Work of an earlier attempt still runs.
+    Unstable,
+    /// The application said whether an interrupted turn goes on, or failed to.
+    RecoveryDecided(Result<RecoveryDecision, String>),
+    /// The application said what becomes of calls that nobody will answer, where it wants something else than usual.
+    PartsRepaired(Vec<(MessageId, CallId, Part)>),
     /// The agent said how the turn is to run.
     Prepared(Result<Box<Prepared>, Box<Failure>>),
     /// One network read of the model's answer.
@@ -271,6 +310,8 @@ pub struct ToolDef {
     pub spec: ToolSpec,
     /// What a second start would do.
     pub effect: EffectClass,
+    /// What follows where it was interrupted and must not run twice.
+    pub ambiguous: Ambiguous,
     /// How long it may run.
     pub timeout_ms: u32,
     /// Who executes it.
@@ -291,6 +332,18 @@ pub enum EffectClass {
     /// Something twice: never started twice.
     #[default]
     Once,
+}
+
+/// What follows where a tool that must not run twice was running when its object died (`recovery.md` §6.3, decision 12).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ambiguous {
+    /// The model is told that nobody knows how it ended.
+    #[default]
+    Tell,
+    /// The same; and if the model makes the same call again in this answer, a person has to allow it.
+    Ask,
+    /// The turn ends.
+    Fail,
 }
 
 /// Whether somebody may do something.

@@ -20,13 +20,17 @@ mod clients;
 pub mod config;
 mod endings;
 pub mod events;
+mod frozen;
+mod give_up;
 mod hooks;
 pub mod input;
 pub mod outcome;
+pub(crate) mod prepare;
 mod recovery;
 mod reply;
 mod schedule;
 pub mod schema;
+mod stable;
 mod stream;
 pub mod submissions;
 mod turn;
@@ -35,7 +39,7 @@ use std::collections::VecDeque;
 
 use config::Config;
 use events::Event;
-use input::{Answer, Command, Input, JobEvent, ReplyTo};
+use input::{Answer, Command, Fault, Input, JobEvent, ReplyTo};
 use outcome::{Cx, Effect};
 
 use crate::{
@@ -108,7 +112,9 @@ pub struct Engine {
     waiters: Vec<(TurnId, ReplyTo)>,
     /// Who waits for the end of a submission inside this incarnation.
     submission_waiters: Vec<(String, ReplyTo)>,
-    /// Owed response hooks; the first one is running if `hook_runs`.
+    /// Who waits for rest inside this incarnation.
+    stable_waiters: Vec<ReplyTo>,
+    /// Owed hooks; the first one is running if `hook_runs`.
     hooks: VecDeque<hooks::OwedHook>,
     hook_runs: bool,
     /// What the alarm is set to. A time that is past stands for one that is not known.
@@ -118,6 +124,10 @@ pub struct Engine {
     client_tools: Option<String>,
     /// What the open attempt of an earlier incarnation left: its turn and its log.
     dead: Option<(Turn, String)>,
+    /// Whether a newer release wrote the rows: they are shown, and nothing is done with them.
+    frozen: bool,
+    /// Why a step of that turn was refused, if that is why it was left.
+    fault: Option<(TurnId, Fault)>,
     owed_at_boot: Vec<Owed>,
 }
 
@@ -127,13 +137,20 @@ impl Engine {
     /// # Errors
     /// The database failed, or a newer release wrote its rows.
     pub fn load(db: &dyn Sql, boot: Boot, identity: Identity, config: Config) -> Result<Engine> {
-        tables::migrate(db)?;
+        if !tables::migrate(db)? {
+            return Self::load_frozen(db, boot, identity, config);
+        }
         let (mut live, mut waiting, mut parked) = (Vec::new(), None, None);
+        // Rows may contradict each other; whatever they say, each turn has one place and comes to an end.
         for (turn, at) in turns::live(db)? {
             match (at, turn.reply.clone()) {
-                (turns::Live::Waiting, _) => waiting = Some(turn),
-                (turns::Live::Parked, Some(message)) => parked = Some(barrier::Parked { turn, message }),
-                (turns::Live::Queued | turns::Live::Parked, _) => live.push(turn),
+                (turns::Live::Waiting, _) if waiting.is_none() => waiting = Some(turn),
+                (turns::Live::Parked, Some(message)) => {
+                    // Only the newest can be answered.
+                    let older = parked.replace(barrier::Parked { turn, message });
+                    live.extend(older.map(|older| Turn { cancelled: true, ..older.turn }));
+                }
+                (turns::Live::Queued | turns::Live::Waiting | turns::Live::Parked, _) => live.push(turn),
             }
         }
         for turn in live.iter_mut().filter(|turn| turn.trigger == barrier::CONTINUATION) {
@@ -143,9 +160,13 @@ impl Engine {
         let dead = match turns::the_open_attempt(db)? {
             // Any attempt that is open now belongs to an incarnation that is gone: this one has not started yet.
             Some((id, stream)) => {
-                let at =
-                    live.iter().position(|t| t.id == id).ok_or_else(|| Error::corrupt(format!("attempt of no live turn {id}")))?;
-                Some((live.remove(at), stream))
+                let queued = live.iter().position(|turn| turn.id == id).map(|at| live.remove(at));
+                let turn = queued.or_else(|| waiting.take_if(|turn| turn.id == id));
+                let turn = turn.or_else(|| parked.take_if(|parked| parked.turn.id == id).map(|parked| parked.turn));
+                if turn.is_none() {
+                    turns::drop_attempts(db, &id)?;
+                }
+                turn.map(|turn| (turn, stream))
             }
             None => None,
         };
@@ -154,41 +175,71 @@ impl Engine {
             live.iter().chain(&waiting).map(|t| t.seq).chain(dead.as_ref().map(|(t, _)| t.seq)).chain(submission_rows::last_seq(db)?);
         let last_seq = last_seq.max().unwrap_or(0);
         let owed_at_boot = outbox::owed(db)?;
+        let alarm = dead.is_some() || waiting.is_some() || !live.is_empty() || !submissions.is_empty() || !owed_at_boot.is_empty();
         Ok(Engine {
-            boot,
-            identity,
-            config,
-            clients: clients::Clients::default(),
-            alarm: (dead.is_some() || waiting.is_some() || !live.is_empty() || !submissions.is_empty() || !owed_at_boot.is_empty())
-                .then_some(Millis(0)),
+            alarm: alarm.then_some(Millis(0)),
             submissions: submissions.into(),
-            running: None,
-            ask_budget: false,
             ended: waiting.iter().map(recovery::last_end).collect(),
             recovering: waiting.as_ref().map(|turn| (turn.root.clone(), turn.counters.last_attempt_at.unwrap_or(Millis(0)))),
             waiting,
             pending: call_rows::continuation(db)?.map(|row| barrier::Pending::read(row, &live)),
             queue: live.into(),
             parked,
+            next_deadline: call_rows::next_deadline(db)?,
+            last_seq,
+            dead,
+            owed_at_boot,
+            ..Self::at_rest(db, boot, identity, config)?
+        })
+    }
+
+    /// An engine of a conversation in which nothing is under way.
+    fn at_rest(db: &dyn Sql, boot: Boot, identity: Identity, config: Config) -> Result<Engine> {
+        Ok(Engine {
+            boot,
+            identity,
+            config,
+            clients: clients::Clients::default(),
+            queue: VecDeque::new(),
+            submissions: VecDeque::new(),
+            running: None,
+            ask_budget: false,
+            waiting: None,
+            recovering: None,
+            parked: None,
+            pending: None,
             promised: None,
             asking: Vec::new(),
             later: Vec::new(),
-            next_deadline: call_rows::next_deadline(db)?,
+            next_deadline: None,
             leaf: meta::get(db, meta::LEAF)?.map(MessageId::from),
             generation: meta::get(db, meta::GENERATION)?.and_then(|g| g.parse().ok()).unwrap_or(0),
-            last_seq,
+            last_seq: 0,
             notice: streams::notice(db)?,
+            ended: VecDeque::new(),
             senders: Vec::new(),
             waking: None,
             waiters: Vec::new(),
             submission_waiters: Vec::new(),
+            stable_waiters: Vec::new(),
             hooks: VecDeque::new(),
             hook_runs: false,
+            alarm: None,
             last_body: meta::get(db, meta::LAST_BODY)?,
             client_tools: meta::get(db, meta::CLIENT_TOOLS)?,
-            dead,
-            owed_at_boot,
+            dead: None,
+            frozen: false,
+            fault: None,
+            owed_at_boot: Vec::new(),
         })
+    }
+
+    /// The database refused a step of this turn. Told before the first step.
+    pub fn blame(&mut self, turn: TurnId, fault: Fault) {
+        if fault == Fault::NoMemory {
+            self.config.hydration_budget /= 2;
+        }
+        self.fault = Some((turn, fault));
     }
 
     /// Whether this input may be stepped without a transaction because it writes nothing: text that is not due for its segment, and
@@ -212,7 +263,9 @@ impl Engine {
                 (None, _) => true,
             },
             Input::Command(Command::Submission(ask), _) => ask.only_reads(),
-            Input::Command(Command::GetMessages | Command::GetState, _) | Input::Rpc(..) | Input::Disconnected(_) => true,
+            Input::Command(Command::GetMessages | Command::GetState | Command::HasPendingInteraction, _)
+            | Input::Rpc(..)
+            | Input::Disconnected(_) => true,
             _ => false,
         }
     }
@@ -222,12 +275,15 @@ impl Engine {
     /// # Errors
     /// The database failed.
     pub fn step(&mut self, cx: &mut Cx<'_>, input: Input) -> Result<()> {
+        if self.frozen {
+            return self.step_frozen(cx, input);
+        }
         match input {
             Input::Boot(sockets) => self.boot(cx, sockets)?,
             Input::Connected(conn, meta) => self.connected(cx, conn, meta)?,
             Input::Frame(conn, text) => self.frame(cx, &conn, &text)?,
             Input::Disconnected(conn) => self.disconnected(&conn),
-            Input::Alarm => self.alarm_fired(cx)?,
+            Input::Alarm(successor) => self.alarm_fired(cx, successor)?,
             Input::Wake => self.waking = None,
             Input::Command(command, reply) => self.command(cx, command, reply)?,
             Input::Job(fence, event) => {
@@ -239,13 +295,14 @@ impl Engine {
                 }
             }
             Input::Rpc(conn, reply) => self.rpc_reply(cx, &conn, reply),
-            Input::ResponseHookEnded(turn) => self.response_hook_ended(cx, &turn)?,
+            Input::HookEnded(turn) => self.hook_ended(cx, &turn)?,
         }
         self.next_turn(cx)?;
         if self.parked.as_ref().is_some_and(|parked| self.leaf.as_ref() != Some(&parked.message)) {
             self.drop_pending(cx, "the conversation went on")?;
         }
         self.next_hook(cx)?;
+        self.tell_stable(cx)?;
         self.plan_alarm(cx);
         Ok(())
     }
@@ -309,6 +366,9 @@ impl Engine {
                 Some(answer) => answer,
                 None => return Ok(()),
             },
+            Command::Stash(fence, value) => self.stash(cx, &fence, &value)?.map(|()| Answer::Done),
+            Command::HasPendingInteraction => Ok(Answer::Is(self.has_pending_interaction(cx)?)),
+            Command::WaitUntilStable => return self.wait_until_stable(cx, reply),
             Command::ExtendWait(call, ms) => return self.extend_wait(cx, &call, ms, reply),
         };
         if let Some(to) = reply {

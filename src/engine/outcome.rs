@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    ids::{CallId, ConnId, Fence, LegId, RequestId},
+    ids::{CallId, ConnId, Fence, LegId, MessageId, RequestId},
     model::{ErrorClass, FinishReason, ModelRequest, Usage},
     rng::Rng,
     store::Sql,
@@ -35,8 +35,10 @@ pub enum Effect {
     Confirm(Fence),
     /// Ask the application about an interrupted turn; whether its own budget is asked for too.
     RecoveryHook(Fence, bool, Box<RecoveryInfo>),
-    /// Tell the application that a turn was given up.
-    Exhausted(Box<RecoveryExhausted>),
+    /// Run `on_exhausted` for this turn.
+    Exhausted(LegId, Box<RecoveryExhausted>),
+    /// Ask the application what becomes of calls that nobody will answer, each with its message.
+    RepairParts(Fence, Vec<(MessageId, Part)>),
     /// Call the model for this step, counted from 1.
     CallModel(Fence, u32, Box<ModelRequest>),
     /// Ask the application to mend the input of a call that its tool does not take.
@@ -175,6 +177,25 @@ impl StepResult {
     }
 }
 
+/// How an interrupted turn goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecoveryKind {
+    /// It begins anew: nothing of its answer is there.
+    Retry,
+    /// In the message it began.
+    Continue,
+}
+
+impl RecoveryKind {
+    /// Its name in events.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RecoveryKind::Retry => "retry",
+            RecoveryKind::Continue => "continue",
+        }
+    }
+}
+
 /// An interrupted turn, as hooks see it.
 #[derive(Clone, Debug)]
 pub struct RecoveryInfo {
@@ -188,21 +209,29 @@ pub struct RecoveryInfo {
     pub attempt: u32,
     /// How many there may be.
     pub max_attempts: u32,
-    /// Whether it begins anew: nothing of the answer is there.
-    pub retries: bool,
+    /// How it goes on.
+    pub kind: RecoveryKind,
+    /// The log of the last attempt that wrote one; empty if none did.
+    pub stream_id: String,
     /// The text so far.
     pub partial_text: String,
     /// What there is of the message.
     pub partial_parts: Vec<Part>,
+    /// What the application kept last with [`TurnScope::stash`](crate::TurnScope::stash).
+    pub recovery_data: Option<Value>,
     /// The custom fields of the request; untrusted.
     pub body: Option<Value>,
-    /// When the turn was admitted: for an application that lets old turns rest.
+    /// The tools of the page that asked; untrusted.
+    pub client_tools: Vec<ClientTool>,
+    /// When the leg was admitted: for an application that lets old turns rest.
     pub created_at: Millis,
+    /// Milliseconds since then.
+    pub age_ms: i64,
     /// Segments written since the first interruption.
     pub work: i64,
 }
 
-/// A turn that was given up, as hooks see it. Told at least once.
+/// A turn that was given up, as hooks see it. Told at least once, with the same `incident_id`.
 #[derive(Clone, Debug)]
 pub struct RecoveryExhausted {
     /// The turn.
@@ -211,12 +240,24 @@ pub struct RecoveryExhausted {
     pub root_request_id: String,
     /// The id of its last attempt.
     pub request_id: String,
+    /// The attempt since the last progress, from 1.
+    pub attempt: u32,
+    /// How many there may be.
+    pub max_attempts: u32,
+    /// How it would have gone on.
+    pub kind: RecoveryKind,
+    /// The log of the last attempt that wrote one; empty if none did.
+    pub stream_id: String,
+    /// When the leg was admitted.
+    pub created_at: Millis,
     /// Why.
     pub reason: super::budget::Reason,
     /// What clients are shown.
     pub terminal_message: String,
     /// The text so far.
     pub partial_text: String,
+    /// What there is of the message, as it is stored.
+    pub partial_parts: Vec<Part>,
 }
 
 /// Where an error came up.

@@ -13,8 +13,8 @@ use super::{
     calls::StepCall,
     client_tools,
     events::Event,
-    input::{EffectClass, Failure, RecoveryDecision, TurnStatus},
-    outcome::{Cx, Effect, RecoveryExhausted, RecoveryInfo, TurnInfo},
+    input::{EffectClass, Failure, Fault, RecoveryDecision},
+    outcome::{Cx, Effect, RecoveryInfo, RecoveryKind, TurnInfo},
     turn::{Phase, Running},
 };
 use crate::{
@@ -38,23 +38,31 @@ use crate::{
     },
 };
 
-/// What clients are shown of a turn that the application does not let go on.
-const DECLINED: &str = "Submission was interrupted and automatic continuation was declined.";
-
 /// What attempts before the present one left of an answer.
 pub(super) struct Partial {
-    message: UiMessage,
+    pub(super) message: UiMessage,
     /// Whether the message is stored already, shorter.
-    extends: bool,
+    pub(super) extends: bool,
     /// Whether the answer was complete, and only its end is missing.
     complete: bool,
     /// Calls that go on: those that pages or people are to answer, and those that may run (again).
-    open: Vec<calls::Call>,
+    pub(super) open: Vec<calls::Call>,
+    /// Calls as they were before they were closed.
+    orphans: Vec<Part>,
+    /// The tools of those that had started.
+    lost: Vec<String>,
+    /// The log of the last attempt that wrote one; empty if none did.
+    pub(super) stream: String,
 }
 
 impl Partial {
+    /// How its turn goes on.
+    pub(super) fn kind(&self) -> RecoveryKind {
+        if repair::is_worth_storing(&self.message) { RecoveryKind::Continue } else { RecoveryKind::Retry }
+    }
+
     /// Whether something in it must not be thrown away: what a tool did.
-    fn has_results(&self) -> bool {
+    pub(super) fn has_results(&self) -> bool {
         self.message.parts.iter().any(|part| call_id(part).is_some() && is_settled(part))
     }
 
@@ -74,27 +82,47 @@ impl Engine {
         self.running.is_some() || self.waiting.is_some()
     }
 
-    /// The first step of an incarnation found an attempt of one that is gone.
-    pub(super) fn take_up(&mut self, cx: &mut Cx<'_>, mut turn: Turn, stream: &str) -> Result<()> {
+    /// The first step of an incarnation found an attempt of one that is gone, or of one that could not go on for this reason.
+    pub(super) fn take_up(&mut self, cx: &mut Cx<'_>, mut turn: Turn, stream: &str, fault: Option<Fault>) -> Result<()> {
         let progress = turn.progress + streams::segments(cx.db, stream)?;
         let reply = turn.reply.clone().unwrap_or_else(|| turn.id.as_str().into());
         let open = calls::open(cx.db, &reply)?;
         let parked = open.iter().any(|call| matches!(call.state, State::Waiting | State::AwaitingApproval));
         turns::drop_attempts(cx.db, &turn.id)?;
-        cx.emit(self.about("chat:recovery:detected", &turn));
-        let bounds = &self.config.chat_recovery;
-        match budget::evaluate(&turn.counters, progress, Trigger::Interrupted { boots: 1 }, parked, cx.now, bounds) {
-            Verdict::Go { counters, ask } => {
-                turn.counters = counters;
+        self.detected(cx, &turn);
+        let verdict =
+            budget::evaluate(&turn.counters, progress, Trigger::Interrupted { boots: 1 }, parked, cx.now, &self.config.chat_recovery);
+        let (Verdict::Go { counters, .. } | Verdict::Seal { counters, .. }) = verdict;
+        turn.counters = counters;
+        cx.emit(self.about("chat:recovery:attempt", &turn));
+        if turn.claims >= limits::RECOVERY_CLAIMS {
+            // Whatever is read of it, or asked about it, ends the object: it is brought to rest unread (recovery 60).
+            return self.seal_unread(cx, turn, stream);
+        }
+        match (fault, verdict) {
+            (Some(fault), _) if fault.ends_turn() => self.give_up(cx, turn, fault.reason()),
+            (_, Verdict::Go { ask, .. }) => {
                 self.ask_budget = ask;
+                if self.is_too_old(cx, &turn) {
+                    return self.let_rest(cx, turn);
+                }
                 // Sockets that outlived the object still show the attempt as running (wire X7).
                 self.close_attempt(cx, &turn);
                 self.attempt(cx, turn)
             }
-            Verdict::Seal { reason, counters } => {
-                turn.counters = counters;
-                self.give_up(cx, turn, reason)
-            }
+            (_, Verdict::Seal { reason, .. }) => self.give_up(cx, turn, reason),
+        }
+    }
+
+    /// Whether a turn is to rest rather than to go on by itself (I29).
+    fn is_too_old(&self, cx: &Cx<'_>, turn: &Turn) -> bool {
+        self.config.chat_recovery.max_turn_age_ms.is_some_and(|most| cx.now.since(turn.created_at) > i64::from(most))
+    }
+
+    /// The first interruption of a leg.
+    fn detected(&self, cx: &mut Cx<'_>, turn: &Turn) {
+        if !turn.counters.is_recovering() {
+            cx.emit(self.about("chat:recovery:detected", turn));
         }
     }
 
@@ -120,14 +148,39 @@ impl Engine {
     pub(super) fn attempt(&mut self, cx: &mut Cx<'_>, mut turn: Turn) -> Result<()> {
         turn.request_id = cx.rng.text(16).into();
         turn.not_before = None;
+        turn.claims = turn.claims.saturating_add(1);
         self.choose_reply(cx, &mut turn);
         turns::read_asked(cx.db, &mut turn)?;
         turns::retry(cx.db, &turn)?;
-        cx.emit(self.about("chat:recovery:attempt", &turn));
         let fence = Fence { turn: turn.id.clone(), attempt: turn.attempt, boot: self.boot.clone() };
         let reply = Accumulator::new(turn.reply.as_deref().unwrap_or_default());
         self.run(cx, turn, Phase::Recovering, reply, false)?;
         cx.push(Effect::Confirm(fence));
+        Ok(())
+    }
+
+    /// Work of an earlier attempt does not end: it is tried again a little later, as often as there may be attempts (decision 38).
+    pub(super) fn unstable(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        let unread = |running: &&mut Box<Running>| running.phase == Phase::Recovering && running.partial.is_none();
+        let Some(mut running) = self.running.take_if(|running| unread(&&mut *running)) else { return Ok(()) };
+        let mut turn = running.turn.clone();
+        turns::drop_attempts(cx.db, &turn.id)?;
+        turn.claims = 0;
+        turn.counters.since_progress = turn.counters.since_progress.saturating_add(1);
+        cx.emit(self.about("chat:recovery:attempt", &turn));
+        if turn.counters.since_progress >= self.config.chat_recovery.max_attempts.max(1) {
+            running.turn = turn.clone();
+            return self.give_up(cx, turn, Reason::StableTimeout);
+        }
+        self.wait_again(cx, turn, limits::STABLE_RETRY_MS)
+    }
+
+    /// The next attempt of a turn is due in a while.
+    fn wait_again(&mut self, cx: &mut Cx<'_>, mut turn: Turn, ms: u32) -> Result<()> {
+        turn.not_before = Some(cx.now + i64::from(ms));
+        turns::wait(cx.db, &turn)?;
+        cx.emit(self.about("chat:recovery:scheduled", &turn).with("delayMs", ms));
+        self.waiting = Some(turn);
         Ok(())
     }
 
@@ -150,18 +203,23 @@ impl Engine {
         if partial.waits_for_someone() {
             return self.park_recovered(cx, partial);
         }
+        let counters = &turn.counters;
         let info = RecoveryInfo {
             incident_id: turn.id.to_string(),
             root_request_id: turn.root.to_string(),
             request_id: turn.request_id.to_string(),
-            attempt: turn.counters.attempt(),
+            attempt: counters.attempt(),
             max_attempts: self.config.chat_recovery.max_attempts,
-            retries: !repair::is_worth_storing(&partial.message),
+            kind: partial.kind(),
+            stream_id: partial.stream.clone(),
             partial_text: partial.message.text(),
             partial_parts: partial.message.parts.clone(),
+            recovery_data: turns::stashed(cx.db, &turn.id)?.and_then(|text| serde_json::from_str(&text).ok()),
             body: body_value(turn.body.as_deref()),
+            client_tools: turn.client_tools.as_deref().map(client_tools::stored).unwrap_or_default(),
             created_at: turn.created_at,
-            work: turn.counters.progress_seen.saturating_sub(turn.counters.work_base),
+            age_ms: cx.now.since(turn.created_at),
+            work: counters.progress_seen.saturating_sub(counters.work_base),
         };
         let ask = std::mem::take(&mut self.ask_budget);
         if let Some(running) = self.running.as_mut() {
@@ -178,7 +236,7 @@ impl Engine {
     }
 
     /// What the attempts so far left, as one message: the stored one, and their logs. Calls are closed, but for those that go on.
-    fn fold(&mut self, cx: &mut Cx<'_>, turn: &Turn) -> Result<Partial> {
+    pub(super) fn fold(&mut self, cx: &mut Cx<'_>, turn: &Turn) -> Result<Partial> {
         let id = turn.reply.clone().unwrap_or_else(|| turn.id.as_str().into());
         let stored = messages::get(cx.db, &id)?;
         let before = stored.as_ref().and_then(|stored| UiMessage::from_row(&stored.body).ok());
@@ -187,44 +245,60 @@ impl Engine {
             Some(message) => Accumulator::extending(message),
             None => Accumulator::new(&id),
         };
-        let mut complete = false;
+        let (mut complete, mut stream) = (false, String::new());
         for attempt in 1..turn.attempt {
-            streams::replay(cx.db, &format!("{}.{attempt}", turn.id), &mut |_, text| {
+            let log = format!("{}.{attempt}", turn.id);
+            let mut written = false;
+            streams::replay(cx.db, &log, &mut |_, text| {
+                written = true;
                 if let Some(chunk) = Chunk::parse(text) {
                     complete = matches!(chunk, Chunk::Finish { .. });
                     reply.apply(&chunk);
                 }
                 Ok(())
             })?;
+            if written {
+                stream = log;
+            }
         }
         let mut open = calls::open(cx.db, &id)?;
         let (lost, open_now): (Vec<_>, Vec<_>) = open.drain(..).partition(|call| {
             let again = call.effect != EffectClass::Once && call.claims < limits::TOOL_CLAIMS;
             (call.state == State::Started && !again) || reply.call(&call.call).is_none()
         });
+        let mut orphans = Vec::new();
         for call in &lost {
             // It started and nobody knows how it ended: it is never started again (I13).
+            orphans.extend(reply.call(&call.call).cloned());
             reply.give_up(&call.call, repair::INTERRUPTED);
             calls::settle(cx.db, &id, &call.call, "error", "repair", cx.now)?;
         }
         let mut message = reply.into_message();
         let goes_on = |call: &str| open_now.iter().any(|open| &*open.call == call);
-        let repaired: Vec<Value> = message.parts.iter().filter_map(|part| open_call(part, &goes_on)).map(Value::from).collect();
-        repair::close_unless(&mut message, Close::Interrupted, goes_on);
-        let ids: Vec<Value> = lost.iter().map(|call| call.call.as_str().into()).chain(repaired).collect();
-        if !ids.is_empty() {
-            cx.emit(
-                Event::new("chat:transcript:repaired")
-                    .with("requestId", turn.request_id.as_str())
-                    .with("removedToolCalls", ids.len())
-                    .with("toolCallIds", ids),
-            );
+        let (more, normalised) = repair::close_interrupted(&mut message, goes_on);
+        orphans.extend(more);
+        self.repaired(cx, &turn.request_id, &orphans, normalised);
+        let lost = lost.into_iter().map(|call| call.name).collect();
+        Ok(Partial { message, extends, complete, open: open_now, orphans, lost, stream })
+    }
+
+    /// Calls were closed, or their inputs put right.
+    pub(super) fn repaired(&self, cx: &mut Cx<'_>, request: &str, orphans: &[Part], normalised: usize) {
+        if orphans.is_empty() && normalised == 0 {
+            return;
         }
-        Ok(Partial { message, extends, complete, open: open_now })
+        let ids: Vec<Value> = orphans.iter().filter_map(call_id).map(Value::from).collect();
+        cx.emit(
+            Event::new("chat:transcript:repaired")
+                .with("requestId", request)
+                .with("removedToolCalls", ids.len())
+                .with("normalizedInputs", normalised)
+                .with("toolCallIds", ids),
+        );
     }
 
     /// The logs of attempts before the present one are in a stored message now.
-    fn drop_logs(&mut self, cx: &mut Cx<'_>, turn: &mut Turn) -> Result<()> {
+    pub(super) fn drop_logs(&mut self, cx: &mut Cx<'_>, turn: &mut Turn) -> Result<()> {
         for attempt in 1..turn.attempt {
             let stream = format!("{}.{attempt}", turn.id);
             let segments = streams::segments(cx.db, &stream)?;
@@ -237,16 +311,22 @@ impl Engine {
     }
 
     /// The application said whether the turn goes on.
-    pub(super) fn recovery_decided(&mut self, cx: &mut Cx<'_>, decision: RecoveryDecision) -> Result<()> {
+    pub(super) fn recovery_decided(&mut self, cx: &mut Cx<'_>, decision: Result<RecoveryDecision, String>) -> Result<()> {
         let Some(mut running) = self.running.take_if(|r| r.phase == Phase::Recovering) else { return Ok(()) };
         let Some(partial) = running.partial.take() else { return Ok(()) };
+        running.turn.claims = 0;
+        let decision = match decision {
+            Ok(decision) => decision,
+            Err(text) => return self.fail_recovery(cx, running.turn, *partial, text),
+        };
         if decision.aborted {
             return self.seal(cx, running.turn, *partial, Reason::RecoveryAborted);
         }
         if !decision.go_on {
             return self.decline(cx, running.turn, *partial, decision.persist);
         }
-        let Partial { mut message, extends, open, .. } = *partial;
+        let kind = partial.kind();
+        let Partial { mut message, extends, open, orphans, lost, .. } = *partial;
         let kept = decision.persist || message.parts.iter().any(|part| call_id(part).is_some() && is_settled(part));
         let stored = kept && self.store_reply(cx, &running.turn, extends, &mut message)?;
         self.drop_logs(cx, &mut running.turn)?;
@@ -257,7 +337,10 @@ impl Engine {
             // Tabs that streamed it protect their own copy, which may be a few words ahead of the disk (O5).
             cx.send(self.clients.all(), wire::message_updated(&message.json()));
         }
+        cx.emit(self.about("chat:recovery:scheduled", &running.turn).with("recoveryKind", kind.as_str()).with("delayMs", 0));
         let extends = stored || extends;
+        running.orphans = orphans.into_iter().filter(|_| extends).map(|part| (message.id.as_str().into(), part)).collect();
+        running.lost = lost;
         let ready = open.iter().enumerate().filter_map(|(n, call)| {
             let part = message.parts.iter().rfind(|part| call_id(part) == Some(&*call.call))?;
             Some(StepCall::recorded(n, call, part.get("input").cloned().unwrap_or_default()))
@@ -312,162 +395,35 @@ impl Engine {
         turns::drop_attempts(cx.db, &turn.id)?;
         self.clients.forget_offers();
         if trigger == Trigger::Stalled {
-            cx.emit(Event::new("chat:stream:stalled").with("requestId", turn.request_id.as_str()));
+            cx.emit(
+                Event::new("chat:stream:stalled")
+                    .with("requestId", turn.request_id.as_str())
+                    .with("timeoutMs", self.config.chat_stream_stall_timeout_ms),
+            );
         }
         if stored {
             self.tell_transcript(cx)?;
         }
-        let bounds = &self.config.chat_recovery;
-        match budget::evaluate(&turn.counters, turn.progress, trigger, false, cx.now, bounds) {
-            Verdict::Go { counters, ask } => {
-                turn.counters = counters;
+        self.detected(cx, &turn);
+        let verdict = budget::evaluate(&turn.counters, turn.progress, trigger, false, cx.now, &self.config.chat_recovery);
+        let (Verdict::Go { counters, .. } | Verdict::Seal { counters, .. }) = verdict;
+        turn.counters = counters;
+        cx.emit(self.about("chat:recovery:attempt", &turn));
+        match verdict {
+            Verdict::Go { ask, .. } => {
                 self.ask_budget = ask;
+                if self.is_too_old(cx, &turn) {
+                    return self.let_rest(cx, turn);
+                }
                 let wait = match trigger {
                     Trigger::Transient => budget::backoff(counters.transient, failure.error.retry_after_ms),
                     Trigger::Stalled | Trigger::Interrupted { .. } => 0,
                 };
-                turn.not_before = Some(cx.now + i64::from(wait));
-                turns::wait(cx.db, &turn)?;
                 self.close_attempt(cx, &turn);
-                cx.emit(self.about("chat:recovery:scheduled", &turn).with("delayMs", wait));
-                self.waiting = Some(turn);
-                Ok(())
+                self.wait_again(cx, turn, wait)
             }
-            Verdict::Seal { reason, counters } => {
-                turn.counters = counters;
-                self.give_up(cx, turn, reason)
-            }
+            Verdict::Seal { reason, .. } => self.give_up(cx, turn, reason),
         }
-    }
-
-    /// A bound was reached: the turn ends with what it has.
-    fn give_up(&mut self, cx: &mut Cx<'_>, turn: Turn, reason: Reason) -> Result<()> {
-        let partial = self.fold(cx, &Turn { attempt: turn.attempt + 1, ..turn.clone() })?;
-        self.seal(cx, turn, partial, reason)
-    }
-
-    fn seal(&mut self, cx: &mut Cx<'_>, turn: Turn, partial: Partial, reason: Reason) -> Result<()> {
-        let text = self.config.chat_recovery.terminal_message.to_string();
-        let exhausted = RecoveryExhausted {
-            incident_id: turn.id.to_string(),
-            root_request_id: turn.root.to_string(),
-            request_id: turn.request_id.to_string(),
-            reason,
-            terminal_message: text.clone(),
-            partial_text: partial.message.text(),
-        };
-        cx.emit(self.about("chat:recovery:exhausted", &turn).with("reason", reason.as_str()));
-        self.end_recovery(cx, turn, Some(partial), Ending::Error, reason.as_str(), text)?;
-        cx.push(Effect::Exhausted(Box::new(exhausted)));
-        Ok(())
-    }
-
-    /// The application does not let the turn go on.
-    fn decline(&mut self, cx: &mut Cx<'_>, turn: Turn, partial: Partial, persist: bool) -> Result<()> {
-        cx.emit(self.about("chat:recovery:skipped", &turn).with("reason", "continue_disabled"));
-        let kept = persist || partial.has_results();
-        self.end_recovery(cx, turn, Some(partial).filter(|_| kept), Ending::Error, "continue_disabled", DECLINED.into())
-    }
-
-    /// Somebody stops a turn that is between two attempts, or about to be taken up.
-    pub(super) fn abandon(&mut self, cx: &mut Cx<'_>) -> Result<()> {
-        let (turn, partial) = match self.running.take_if(|r| r.phase == Phase::Recovering) {
-            Some(running) => {
-                cx.push(Effect::Cancel(running.fence.clone()));
-                (running.turn, running.partial.map(|partial| *partial))
-            }
-            None => match self.waiting.take() {
-                // The attempt before has had its end; this one never began.
-                Some(turn) => (Turn { request_id: cx.rng.text(16).into(), ..turn }, None),
-                None => return Ok(()),
-            },
-        };
-        let partial = match partial {
-            Some(partial) => partial,
-            None => self.fold(cx, &Turn { attempt: turn.attempt + 1, ..turn.clone() })?,
-        };
-        cx.emit(self.about("chat:recovery:skipped", &turn).with("reason", "user_cancelled"));
-        self.end_recovery(cx, turn, Some(partial), Ending::Aborted, "user_cancelled", String::new())
-    }
-
-    /// What the turn answered left the conversation.
-    fn skip_recovery(&mut self, cx: &mut Cx<'_>) -> Result<()> {
-        let Some(running) = self.running.take() else { return Ok(()) };
-        cx.push(Effect::Cancel(running.fence.clone()));
-        cx.emit(self.about("chat:recovery:skipped", &running.turn).with("reason", "conversation_changed"));
-        let partial = self.fold(cx, &running.turn)?;
-        self.end_recovery(cx, running.turn, Some(partial), Ending::Skipped, "conversation_changed", String::new())
-    }
-
-    /// A turn that was interrupted comes to rest without another attempt, in one transaction.
-    fn end_recovery(
-        &mut self,
-        cx: &mut Cx<'_>,
-        mut turn: Turn,
-        partial: Option<Partial>,
-        ending: Ending,
-        reason: &str,
-        body: String,
-    ) -> Result<()> {
-        let mut stored = None;
-        if let Some(Partial { mut message, extends, .. }) = partial {
-            repair::close(&mut message, Close::Interrupted);
-            if self.store_reply(cx, &turn, extends, &mut message)? {
-                stored = Some(message);
-            }
-        }
-        if let Some(reply) = &turn.reply {
-            calls::settle_open(cx.db, reply, "repair", cx.now)?;
-        }
-        turn.attempt += 1;
-        self.drop_logs(cx, &mut turn)?;
-        turns::drop_attempts(cx.db, &turn.id)?;
-        let (state, status) = match ending {
-            Ending::Error => ("failed", TurnStatus::Error),
-            Ending::Skipped => ("skipped", TurnStatus::Skipped),
-            _ => ("aborted", TurnStatus::Aborted),
-        };
-        turns::finish(cx.db, &turn.id, state, Some(reason), cx.now)?;
-        self.take_down_notice(cx)?;
-        let terminal = Terminal {
-            id: turn.request_id.clone(),
-            ending,
-            body: body.clone(),
-            message_ids: turn.origin_ids.clone(),
-            continuation: turn.kind == Kind::Extend,
-        };
-        if ending == Ending::Error {
-            let notice = streams::Notice { stream: format!("{}.{}", turn.id, turn.attempt), terminal: terminal.clone() };
-            streams::put_notice(cx.db, &turn.id, &notice)?;
-            self.notice = Some(notice);
-        }
-        self.tell_transcript(cx)?;
-        if let Some(message) = &stored {
-            cx.send(self.clients.all(), wire::message_updated(&message.json()));
-        }
-        cx.send(self.clients.all(), wire::terminal(&terminal));
-        self.remember_ending(terminal);
-        self.recovered(cx);
-        if !self.something_waits() {
-            for conn in self.clients.release_parked() {
-                cx.send_one(&conn, wire::resume_none(None, None));
-            }
-        }
-        let error = (ending == Ending::Error).then_some(body);
-        let message_id = stored.as_ref().map(|message| message.id.clone());
-        self.end_submission(cx, &turn, ending, message_id, error.clone().or(Some(reason.into())))?;
-        self.answer_waiter(cx, &turn, status, error.clone(), stored.clone(), false);
-        if ending != Ending::Skipped {
-            self.owe_response(cx, &turn, stored, status, error, turn.kind == Kind::Extend)?;
-        }
-        cx.emit(
-            Event::new("chat:turn:finish")
-                .with("requestId", turn.request_id.as_str())
-                .with("trigger", turn.trigger.as_str())
-                .with("status", status.as_str())
-                .with("reason", reason),
-        );
-        Ok(())
     }
 
     /// The answer was complete when the object died: it ends as it would have, without a model call (recovery D12).
@@ -503,7 +459,21 @@ impl Engine {
         }
     }
 
-    fn about(&self, name: &'static str, turn: &Turn) -> Event {
+    /// A turn that was interrupted came to its end by itself.
+    pub(super) fn incident_over(&self, cx: &mut Cx<'_>, turn: &Turn, ending: Ending) {
+        if !turn.counters.is_recovering() {
+            return;
+        }
+        cx.emit(match ending {
+            Ending::Completed => self.about("chat:recovery:completed", turn),
+            Ending::Error => self.about("chat:recovery:failed", turn).with("reason", "turn_failed"),
+            Ending::Aborted | Ending::Skipped | Ending::Recovering => {
+                self.about("chat:recovery:skipped", turn).with("reason", "user_cancelled")
+            }
+        });
+    }
+
+    pub(super) fn about(&self, name: &'static str, turn: &Turn) -> Event {
         Event::new(name)
             .with("incidentId", turn.id.as_str())
             .with("requestId", turn.request_id.as_str())
@@ -522,9 +492,4 @@ pub(super) fn last_end(turn: &Turn) -> Terminal {
         message_ids: turn.origin_ids.clone(),
         continuation: turn.kind == Kind::Extend,
     }
-}
-
-/// The id of a call that is open and that nobody goes on with.
-fn open_call<'a>(part: &'a Part, goes_on: &impl Fn(&str) -> bool) -> Option<&'a str> {
-    call_id(part).filter(|call| !is_settled(part) && !goes_on(call))
 }

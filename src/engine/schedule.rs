@@ -5,12 +5,12 @@ use super::{
     Engine,
     outcome::{AlarmPlan, Cx},
 };
-use crate::{error::Result, limits};
+use crate::{error::Result, limits, time::Millis};
 
 impl Engine {
-    /// The platform clears the slot before it calls the handler.
-    pub(super) fn alarm_fired(&mut self, cx: &mut Cx<'_>) -> Result<()> {
-        self.alarm = None;
+    /// The platform clears the slot before it calls the handler, which arms a successor before anything else.
+    pub(super) fn alarm_fired(&mut self, cx: &mut Cx<'_>, successor: Option<Millis>) -> Result<()> {
+        self.alarm = successor;
         self.expire(cx)
     }
 

@@ -32,6 +32,8 @@ pub(super) struct Stream {
     next_seq: i64,
     next_seg: i64,
     buffer: Vec<String>,
+    /// A result that no row can hold. It is written at once, behind the buffer.
+    large: Option<String>,
     buffered_bytes: usize,
     buffered_since: Option<Millis>,
     /// Whether a flush is already timed.
@@ -51,6 +53,7 @@ impl Stream {
             next_seq: 0,
             next_seg: 0,
             buffer: Vec::new(),
+            large: None,
             buffered_bytes: 0,
             buffered_since: None,
             timer: false,
@@ -68,17 +71,19 @@ impl Stream {
         self.next_seg > 0
     }
 
-    /// Takes a chunk into the log and gives it its number. One that no row can hold goes out without (decision 41).
-    fn take(&mut self, json: String, now: Millis) -> Option<i64> {
+    /// Takes a chunk into the log and gives it its number. One that no row can hold goes out without (decision 41); what a tool did is
+    /// kept all the same, in parts, because nobody may do it again (I12).
+    fn take(&mut self, json: String, chunk: &Chunk, now: Millis) {
         if json.len() > limits::ROW_MAX {
-            return None;
+            if matches!(chunk, Chunk::ToolOutputAvailable { preliminary: false, .. }) {
+                self.large = Some(json);
+            }
+            return;
         }
-        let seq = self.next_seq;
         self.next_seq += 1;
         self.buffered_bytes += json.len();
         self.buffered_since.get_or_insert(now);
         self.buffer.push(json);
-        Some(seq)
     }
 
     fn is_due(&self, more_chunks: usize, more_bytes: usize, now: Millis) -> bool {
@@ -106,6 +111,9 @@ impl Stream {
             self.next_seg += 1;
             first += rest.len() as i64;
             rest = later;
+        }
+        if let Some(large) = self.large.take() {
+            self.next_seg += streams::append_large(cx.db, &self.id, self.next_seg, self.next_seq, &large)?;
         }
         self.buffered_bytes = 0;
         self.buffered_since = None;
@@ -353,7 +361,7 @@ impl Engine {
         if running.is_of_earlier_leg(&json) {
             (live, blank) = live.into_iter().partition(|conn| self.clients.is_seeded(conn));
         }
-        let seq = if json.len() > limits::ROW_MAX { None } else { Some(running.stream.next_seq) };
+        let seq = (json.len() <= limits::ROW_MAX).then_some(running.stream.next_seq);
         if !live.is_empty() {
             let frame = wire::chunk(&running.turn.request_id, &json, seq, running.extends, false);
             cx.send(live, frame);
@@ -362,7 +370,7 @@ impl Engine {
         if !blank.is_empty() {
             cx.send(blank, wire::chunk(&running.turn.request_id, "", seq, running.extends, false));
         }
-        running.stream.take(json, cx.now);
+        running.stream.take(json, &chunk, cx.now);
         cx.push(Effect::Observe(chunk));
     }
 

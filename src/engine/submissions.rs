@@ -309,7 +309,8 @@ impl Engine {
             // Also where the turn parks: what was submitted has its answer (decision 30).
             Ending::Completed => SubmissionStatus::Completed,
             Ending::Error => SubmissionStatus::Error,
-            Ending::Aborted | Ending::Skipped | Ending::Recovering => SubmissionStatus::Aborted,
+            Ending::Skipped => SubmissionStatus::Skipped,
+            Ending::Aborted | Ending::Recovering => SubmissionStatus::Aborted,
         };
         match submission.status {
             SubmissionStatus::Running => {
@@ -355,7 +356,7 @@ impl Engine {
             });
             (submission.status, submission.completed_at) = (SubmissionStatus::Aborted, Some(cx.now));
             rows::update(cx.db, &submission)?;
-            if self.running.as_ref().is_some_and(|running| running.turn.submission.as_deref() == Some(id)) {
+            if self.present().any(|turn| turn.submission.as_deref() == Some(id)) {
                 self.abort(cx)?;
                 // Where it ended at once, what it had is stored.
                 submission = rows::get(cx.db, id)?.unwrap_or(submission);

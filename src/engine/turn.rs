@@ -21,7 +21,7 @@ use crate::{
     error::{Error, Result},
     ids::{CallId, ConnId, Fence, MessageId},
     limits,
-    model::{Finish, FinishReason, ModelError, ModelErrorClass, ModelRequest, Msg, Usage},
+    model::{Finish, FinishReason, ModelRequest, Msg, Usage},
     store::{
         calls, messages,
         streams::{self, Notice},
@@ -67,6 +67,8 @@ pub(super) struct Running {
     pub(super) stream: Stream,
     pub(super) plan: Option<Rc<Prepared>>,
     pub(super) history: Vec<Rc<Msg>>,
+    /// What system messages of the history say, for the end of the prompt.
+    pub(super) system: String,
     /// The current step, from 1.
     pub(super) step: u32,
     pub(super) calls: Vec<StepCall>,
@@ -94,6 +96,10 @@ pub(super) struct Running {
     pub(super) heals: bool,
     /// What interrupted attempts left, until the application said what becomes of it.
     pub(super) partial: Option<Box<Partial>>,
+    /// Calls that were closed because nobody will answer them, as they were: the application may want something else in their place.
+    pub(super) orphans: Vec<(MessageId, Part)>,
+    /// The tools of those that had started when their object died.
+    pub(super) lost: Vec<String>,
 }
 
 impl Running {
@@ -180,7 +186,7 @@ impl Engine {
     /// Opens the attempt of a turn whose row is written.
     pub(super) fn open(&mut self, cx: &mut Cx<'_>, mut turn: Turn) -> Result<()> {
         let owner = self.take_owner(cx, &turn)?;
-        self.supersede_parked(cx, &turn)?;
+        let orphans = self.supersede_parked(cx, &turn)?;
         let reply_id = turn.reply.clone().ok_or_else(|| Error::corrupt(format!("turn {} has no reply id", turn.id)))?;
         let stored = if turn.kind == Kind::Extend { messages::get(cx.db, &reply_id)? } else { None };
         let before = stored.and_then(|stored| UiMessage::from_row(&stored.body).ok());
@@ -217,6 +223,7 @@ impl Engine {
         running.earlier = allowed.iter().map(|call| call.id.clone()).collect();
         running.calls = allowed;
         running.owner = owner;
+        running.orphans = orphans;
         cx.push(Effect::Prepare(running.fence.clone(), Box::new(info)));
         Ok(())
     }
@@ -242,6 +249,7 @@ impl Engine {
             stream,
             plan: None,
             history: Vec::new(),
+            system: String::new(),
             step: 0,
             calls: Vec::new(),
             offered: None,
@@ -258,6 +266,8 @@ impl Engine {
             owner: None,
             heals: false,
             partial: None,
+            orphans: Vec::new(),
+            lost: Vec::new(),
         };
         Ok(self.running.insert(Box::new(running)))
     }
@@ -277,7 +287,9 @@ impl Engine {
     pub(super) fn job(&mut self, cx: &mut Cx<'_>, event: JobEvent) -> Result<()> {
         match event {
             JobEvent::Recover => self.recover(cx),
+            JobEvent::Unstable => self.unstable(cx),
             JobEvent::RecoveryDecided(decision) => self.recovery_decided(cx, decision),
+            JobEvent::PartsRepaired(parts) => self.parts_repaired(cx, parts),
             JobEvent::Prepared(Ok(plan)) => self.prepared(cx, *plan),
             JobEvent::Prepared(Err(failure)) => self.fail(cx, *failure),
             JobEvent::Model(events) => self.model_events(cx, events),
@@ -310,44 +322,6 @@ impl Engine {
         }
     }
 
-    /// The agent said how the turn is to run: read the history and make the first model call.
-    fn prepared(&mut self, cx: &mut Cx<'_>, mut plan: Prepared) -> Result<()> {
-        let Some(running) = self.running.as_mut().filter(|r| r.phase == Phase::Preparing) else { return Ok(()) };
-        if let Some(anchor) = &running.turn.anchor {
-            for stored in messages::path(cx.db, anchor, self.config.hydration_budget)? {
-                if running.turn.reply.as_ref() == Some(&stored.id) {
-                    // What the turn extends is put together with what it says.
-                    continue;
-                }
-                let Ok(message) = UiMessage::from_row(&stored.body) else {
-                    // One message that cannot be read must not silence all that come after it.
-                    cx.emit(Event::new("message:unreadable").with("messageId", stored.id.as_str()));
-                    continue;
-                };
-                let system = prompt::system([&message]);
-                if !system.is_empty() {
-                    plan.system.push_str("\n\n");
-                    plan.system.push_str(&system);
-                }
-                running.history.extend(prompt::one(&message).into_iter().map(Rc::new));
-            }
-        }
-        running.plan = Some(Rc::new(plan));
-        if running.history.is_empty() && running.reply.is_empty() {
-            // Reported as a failed call: that ends the turn in a step of its own, and this one writes nothing.
-            let text = "nothing to send to the model: the conversation is empty".to_string();
-            let failure = Failure { error: ModelError::new(ModelErrorClass::InvalidRequest, text.clone()), shown: text };
-            running.phase = Phase::Model;
-            cx.push(Effect::Timer(running.fence.clone(), JobEvent::ModelEnded(Err(Box::new(failure))), 0));
-            return Ok(());
-        }
-        if !running.calls.is_empty() {
-            return self.run_approved(cx);
-        }
-        self.next_step(cx);
-        Ok(())
-    }
-
     /// The next model call of the turn.
     pub(super) fn next_step(&mut self, cx: &mut Cx<'_>) {
         if let Some(running) = self.running.as_mut() {
@@ -367,7 +341,7 @@ impl Engine {
         let Some(plan) = running.plan.clone() else { return };
         let request = ModelRequest {
             model: plan.model.clone(),
-            system: plan.system.clone(),
+            system: [plan.system.as_str(), running.system.as_str()].concat(),
             messages: prompt::assemble(&running.history, &running.reply.message(), true),
             tools: plan.tools.iter().map(|t| t.spec.clone()).collect(),
             tool_choice: plan.tool_choice.clone(),
@@ -577,6 +551,7 @@ impl Engine {
         }
         self.remember_ending(terminal);
         self.recovered(cx);
+        self.incident_over(cx, &turn, ending);
 
         let status = match ending {
             Ending::Completed => TurnStatus::Completed,

@@ -28,13 +28,9 @@ use crate::{
     },
     engine::{
         events::Event,
-        input::{
-            Answer as Reply, Command, Decision, Failure, Input, JobEvent, Prepared, RecoveryDecision, RpcBody, RpcReply, Site,
-            ToolOutcome,
-        },
+        input::{Answer as Reply, Command, Decision, Failure, Input, JobEvent, Prepared, RpcBody, RpcReply, Site, ToolOutcome},
         outcome::{
-            ChatErrorContext, ChatResponse, ClientToolSettled, Principal, RecoveryExhausted, RecoveryInfo, RpcCall, Stage, StatusNote,
-            StepResult, ToolCall, ToolRun,
+            ChatErrorContext, ChatResponse, ClientToolSettled, Principal, RpcCall, Stage, StatusNote, StepResult, ToolCall, ToolRun,
         },
     },
     error::{Error, Result},
@@ -137,7 +133,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     }
 
     /// Runs a hook whose answer is needed. None in time is an error.
-    async fn deadline<T>(&self, name: &'static str, hook: impl Future<Output = T>) -> Result<T> {
+    pub(super) async fn deadline<T>(&self, name: &'static str, hook: impl Future<Output = T>) -> Result<T> {
         let ms = self.agent.config().hook_deadline_ms;
         let late = || Error::application(format!("{name} took more than {ms} ms (Config::hook_deadline_ms)"));
         self.within(ms, hook).await.ok_or_else(late)
@@ -267,6 +263,12 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
                         Ok(route) => this.pump(&fence, &request, &route, &cancel).await,
                         Err(error) => Err(error),
                     };
+                    if let Err(error) = &ended
+                        && Error::tells_of_a_reset(&error.message)
+                        && !cancel.is_tripped()
+                    {
+                        return this.interrupted(&error.message);
+                    }
                     ended.map_err(|error| failed(error, Stage::Stream))
                 }
             };
@@ -475,37 +477,6 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         Approval::Ask
     }
 
-    /// Reports once the attempt is on disk: what follows may kill the object, and has to be counted then.
-    pub(super) fn confirm(self: &Rc<Self>, fence: Fence) {
-        let this = self.clone();
-        let on_disk = self.platform.sync();
-        self.start(Box::pin(async move {
-            on_disk.await;
-            this.post(Input::Job(fence, JobEvent::Recover));
-        }));
-    }
-
-    /// Asks what becomes of an interrupted turn. No answer in time is the default.
-    pub(super) fn recovery_hook(self: &Rc<Self>, fence: Fence, ask: bool, info: RecoveryInfo) {
-        let this = self.clone();
-        self.start(Box::pin(async move {
-            let keep = !ask || this.deadline("should_keep_recovering", this.agent.should_keep_recovering(&info)).await.unwrap_or(true);
-            let decision = if keep {
-                this.deadline("on_chat_recovery", this.agent.on_chat_recovery(&info)).await.unwrap_or_default()
-            } else {
-                RecoveryDecision { aborted: true, ..RecoveryDecision::default() }
-            };
-            this.post(Input::Job(fence, JobEvent::RecoveryDecided(decision)));
-        }));
-    }
-
-    pub(super) fn exhausted(self: &Rc<Self>, exhausted: RecoveryExhausted) {
-        let this = self.clone();
-        self.start(Box::pin(async move {
-            this.bounded("on_exhausted", None, this.agent.on_exhausted(&exhausted)).await;
-        }));
-    }
-
     /// Whether a call may run, in the words of its tool.
     pub(super) fn check_approval(self: &Rc<Self>, fence: Fence, run: ToolRun) {
         let Some((tool, scope)) = self.tool_of(&fence, &run) else { return };
@@ -522,7 +493,9 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         let this = self.clone();
         self.start(Box::pin(async move {
             let call = run.call.clone();
+            let _running = this.at_work(&fence);
             let outcome = this.execute(tool, run, scope).await;
+            drop(_running);
             this.post(Input::Job(fence, JobEvent::ToolEnded(call, outcome)));
         }));
     }
@@ -596,12 +569,8 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
 
     /// The hook after a turn. It may wait for turns: its own is over.
     pub(super) fn response_hook(self: &Rc<Self>, leg: LegId, chain: u32, response: ChatResponse) {
-        if self.hooks.borrow().contains(&leg) {
-            return;
-        }
-        self.hooks.borrow_mut().push(leg.clone());
         let this = self.clone();
-        self.start(Box::pin(async move {
+        self.owed_hook(leg, async move {
             let handle = AgentHandle::of_hook(this.clone(), chain);
             let hook = this.agent.on_chat_response(&handle, &response);
             if this.within(limits::CHAT_RESPONSE_MS, hook).await.is_none() {
@@ -609,8 +578,20 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
                     &Event::new("hook:timeout").with("hook", "on_chat_response").with("requestId", response.request_id.as_str()),
                 );
             }
+        });
+    }
+
+    /// Runs an owed hook, unless it runs already: one that outlived a failed step of the engine is not started a second time.
+    pub(super) fn owed_hook(self: &Rc<Self>, leg: LegId, hook: impl Future<Output = ()> + 'static) {
+        if self.hooks.borrow().contains(&leg) {
+            return;
+        }
+        self.hooks.borrow_mut().push(leg.clone());
+        let this = self.clone();
+        self.start(Box::pin(async move {
+            hook.await;
             this.hooks.borrow_mut().retain(|running| *running != leg);
-            this.post(Input::ResponseHookEnded(leg));
+            this.post(Input::HookEnded(leg));
         }));
     }
 

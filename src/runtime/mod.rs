@@ -6,6 +6,7 @@
 mod http;
 mod jobs;
 pub mod platform;
+mod recovery;
 pub mod router;
 mod watch;
 
@@ -28,11 +29,11 @@ use crate::{
     engine::{
         Engine, Identity,
         events::Event,
-        input::{Answer, Command, ConnMeta, Input, ReplyTo},
+        input::{Answer, Command, ConnMeta, Fault, Input, ReplyTo},
         outcome::{AlarmPlan, Cx, Effect, Outcome, StatusNote, StepResult},
     },
-    error::{Error, Result},
-    ids::{Boot, ConnId, Fence, LegId},
+    error::{Error, ErrorKind, Result, StorageFault},
+    ids::{Boot, ConnId, Fence, LegId, TurnId},
     limits,
     rng::Rng,
     time::Millis,
@@ -87,6 +88,12 @@ pub struct Runtime<A: Agent, P: Platform> {
     active: RefCell<Option<ActiveTurn>>,
     /// The legs whose response hooks run. One that outlived a failed step is not started a second time.
     hooks: RefCell<Vec<LegId>>,
+    /// The turn whose step the database refused, and why: what becomes of it is decided when it is taken up again.
+    fault: RefCell<Option<(TurnId, Fault)>>,
+    /// Whether the last step failed in a way that trying again does not mend.
+    hopeless: Cell<bool>,
+    /// The tools that run, of any attempt.
+    at_work: RefCell<Vec<recovery::AtWork>>,
     /// Whose code is being polled (`turns-and-tools.md` §2.2).
     inside: Cell<Option<Inside>>,
     /// Changes of submissions that the application is still to be told, and whether it is being told one.
@@ -109,10 +116,18 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             next_reply: Cell::new(0),
             active: RefCell::new(None),
             hooks: RefCell::new(Vec::new()),
+            fault: RefCell::new(None),
+            hopeless: Cell::new(false),
+            at_work: RefCell::new(Vec::new()),
             inside: Cell::new(None),
             notes: RefCell::new(VecDeque::new()),
             telling: Cell::new(false),
         })
+    }
+
+    /// Whether storage said that another incarnation has taken over, or is about to.
+    pub fn is_over(&self) -> bool {
+        self.over.get()
     }
 
     /// The world.
@@ -179,6 +194,9 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         match result {
             Ok(()) => {
                 *self.engine.borrow_mut() = engine;
+                self.hopeless.set(false);
+                // A smaller read is remembered until the turn ends: the next failure ends it.
+                self.fault.borrow_mut().take_if(|(_, fault)| *fault != Fault::NoMemory);
                 out.effects.into_iter().for_each(|effect| self.perform(effect));
             }
             Err(error) => self.failed(error, blame, may_wake),
@@ -190,6 +208,9 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         let boot = Boot::from(cx.rng.text(16));
         let identity = Identity { name: self.platform.name(), agent: router::kebab(&self.platform.class()) };
         let mut engine = Engine::load(cx.db, boot, identity, self.agent.config())?;
+        if let Some((turn, fault)) = self.fault.borrow().clone() {
+            engine.blame(turn, fault);
+        }
         let mut sockets = self.platform.sockets();
         if let Input::Connected(new, _) = input {
             sockets.retain(|(conn, _)| conn != new);
@@ -214,6 +235,19 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             self.over.set(true);
             return;
         }
+        let fault = match error.kind() {
+            ErrorKind::Storage(StorageFault::NoMemory) => Some(Fault::NoMemory),
+            ErrorKind::Storage(StorageFault::Other) | ErrorKind::Platform => None,
+            _ => Some(Fault::Refused),
+        };
+        self.hopeless.set(fault.is_some());
+        if let (Blame::Turn(turn), Some(mut fault)) = (&blame, fault) {
+            let again = matches!(&*self.fault.borrow(), Some((before, Fault::NoMemory)) if before == turn);
+            if fault == Fault::NoMemory && again {
+                fault = Fault::NoMemoryAgain;
+            }
+            *self.fault.borrow_mut() = Some((turn.clone(), fault));
+        }
         if let Blame::Probe(conn, probe) = &blame {
             // Every probe has its answer (wire 168).
             self.platform.send(std::slice::from_ref(conn), &wire::resume_none(None, probe.as_deref()));
@@ -225,7 +259,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         }
         if may_wake {
             // Bring what was running to rest now rather than at the next event. Once: a database that keeps failing is left alone.
-            self.step(Input::Alarm, false);
+            self.step(Input::Alarm(None), false);
         }
     }
 
@@ -236,7 +270,8 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             Effect::Prepare(fence, turn) => self.prepare(fence, *turn),
             Effect::Confirm(fence) => self.confirm(fence),
             Effect::RecoveryHook(fence, ask, info) => self.recovery_hook(fence, ask, *info),
-            Effect::Exhausted(exhausted) => self.exhausted(*exhausted),
+            Effect::Exhausted(leg, exhausted) => self.exhausted(leg, *exhausted),
+            Effect::RepairParts(fence, parts) => self.repair_parts(fence, parts),
             Effect::CallModel(fence, step, request) => self.call_model(fence, step, *request),
             Effect::RepairCall(fence, call, error) => self.repair_call(fence, *call, error),
             Effect::StepFinished(fence, result) => self.step_finished(&fence, *result),
@@ -353,16 +388,29 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         }));
     }
 
-    /// The alarm fired.
+    /// The alarm fired. Its successor is armed first: whatever becomes of this handler, what is due stays due (I23).
     ///
     /// # Errors
-    /// The step failed and what is due is still due: the platform has to be told, so that it tries again. It cleared the slot.
+    /// The alarm could not be armed, or the step failed in a way that will not pass by itself: the platform is told, and its own few
+    /// retries are all there is.
     pub fn alarm(self: &Rc<Self>) -> Result<()> {
-        self.post(Input::Alarm);
-        if self.engine.borrow().is_none() && !self.over.get() {
-            return Err(Error::platform("the alarm could not be handled: the database failed"));
+        if self.over.get() {
+            return Err(Error::platform("this incarnation of the object is over"));
+        }
+        let successor = self.platform.now() + limits::HEARTBEAT_MS;
+        self.platform.arm(Some(successor))?;
+        self.post(Input::Alarm(Some(successor)));
+        if self.engine.borrow().is_none() && self.hopeless.get() && !self.over.get() {
+            self.platform.arm(None)?;
+            return Err(Error::platform("the alarm could not be handled: the database refuses it"));
         }
         Ok(())
+    }
+
+    /// The platform ended another object, or this one, under the call of a turn: what becomes of the turn is decided as after a death,
+    /// by this incarnation if it lives and else by the next.
+    fn interrupted(self: &Rc<Self>, error: &str) {
+        self.failed(Error::platform(error), Blame::Other("reset"), true);
     }
 
     fn message(self: &Rc<Self>, conn: ConnId, message: Message) {
@@ -388,6 +436,8 @@ enum Blame {
     Chat(ConnId, Option<crate::ids::RequestId>),
     /// A question for a stream, with its id.
     Probe(ConnId, Option<String>),
+    /// The running turn.
+    Turn(TurnId),
     /// Anything else, for the log.
     Other(&'static str),
 }
@@ -405,18 +455,19 @@ impl Blame {
             Input::Boot(_) => Blame::Other("boot"),
             Input::Connected(..) => Blame::Other("connected"),
             Input::Disconnected(_) => Blame::Other("disconnected"),
-            Input::Alarm => Blame::Other("alarm"),
+            Input::Alarm(_) => Blame::Other("alarm"),
             Input::Wake => Blame::Other("wake"),
             Input::Command(..) => Blame::Other("command"),
-            Input::Job(..) => Blame::Other("job"),
+            Input::Job(fence, _) => Blame::Turn(fence.turn.clone()),
             Input::Rpc(..) => Blame::Other("rpc"),
-            Input::ResponseHookEnded(_) => Blame::Other("hook"),
+            Input::HookEnded(_) => Blame::Other("hook"),
         }
     }
 
     fn name(&self) -> &'static str {
         match self {
             Blame::Chat(..) | Blame::Probe(..) => "frame",
+            Blame::Turn(_) => "job",
             Blame::Other(name) => name,
         }
     }

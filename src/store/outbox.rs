@@ -1,33 +1,68 @@
 //! Owed hooks: written in the transaction that makes them due, deleted when they returned, started again after a restart.
 //!
-//! A row is named by its leg: a late return of a hook whose row a clear took away must not be taken for that of another.
+//! A row is named by what it is owed for: a late return of a hook whose row a clear took away must not be taken for that of another.
 
-use super::Sql;
+use super::{Sql, Value};
 use crate::{error::Result, ids::LegId, time::Millis};
+
+/// Which hook is owed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// `on_chat_response`.
+    Response,
+    /// `on_exhausted`.
+    Exhausted,
+}
+
+impl Hook {
+    fn as_str(self) -> &'static str {
+        match self {
+            Hook::Response => "response",
+            Hook::Exhausted => "exhausted",
+        }
+    }
+
+    fn parse(text: &str) -> Hook {
+        match text {
+            "exhausted" => Hook::Exhausted,
+            _ => Hook::Response,
+        }
+    }
+
+    /// The name of the method.
+    pub fn name(self) -> &'static str {
+        match self {
+            Hook::Response => "on_chat_response",
+            Hook::Exhausted => "on_exhausted",
+        }
+    }
+}
 
 /// One owed hook.
 pub struct Owed {
-    /// The leg it is owed for.
+    /// What it is owed for.
     pub leg: LegId,
+    /// Which.
+    pub hook: Hook,
     /// What it is called with, as JSON.
     pub payload: String,
     /// How often it was started before.
     pub claims: i64,
 }
 
-/// Owes an `on_chat_response`.
-pub fn owe(db: &dyn Sql, leg: &LegId, payload: &str, now: Millis) -> Result<()> {
-    super::fits("a response hook", payload)?;
+/// Owes a hook.
+pub fn owe(db: &dyn Sql, leg: &LegId, hook: Hook, payload: &str, now: Millis) -> Result<()> {
+    super::fits("an owed hook", payload)?;
     db.run(
-        "INSERT INTO wk_outbox (id, kind, payload, due_at, claims) VALUES (?1, 'response', ?2, ?3, 1)",
-        &[leg.as_str().into(), payload.into(), now.0.into()],
+        "INSERT INTO wk_outbox (id, kind, payload, due_at, claims) VALUES (?1, ?2, ?3, ?4, 1)",
+        &[leg.as_str().into(), Value::Text(hook.as_str()), payload.into(), now.0.into()],
     )
 }
 
 /// What is owed, oldest first. Read once an incarnation.
 pub fn owed(db: &dyn Sql) -> Result<Vec<Owed>> {
-    db.all("SELECT id, payload, claims FROM wk_outbox ORDER BY due_at, id", &[], |row| {
-        Ok(Owed { leg: row.text(0)?.into(), payload: row.text(1)?, claims: row.int(2)? })
+    db.all("SELECT id, kind, payload, claims FROM wk_outbox ORDER BY due_at, id", &[], |row| {
+        Ok(Owed { leg: row.text(0)?.into(), hook: Hook::parse(&row.text(1)?), payload: row.text(2)?, claims: row.int(3)? })
     })
 }
 

@@ -5,7 +5,7 @@
 //! submissions one by key, one for their order, and one for those that are not final.
 
 use super::{Sql, Value};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Each entry is one version; each string one statement.
 const MIGRATIONS: &[&[&str]] = &[
@@ -50,29 +50,26 @@ const MIGRATIONS: &[&[&str]] = &[
         "CREATE INDEX wk_submission_live ON wk_submission (seq) WHERE completed_at IS NULL",
     ],
     &["ALTER TABLE wk_turn ADD COLUMN last_attempt_at INTEGER"],
+    &["ALTER TABLE wk_turn ADD COLUMN claims INTEGER NOT NULL DEFAULT 0", "ALTER TABLE wk_turn ADD COLUMN stash TEXT"],
 ];
 
-/// Brings the tables to this version.
+/// Brings the tables to this version. `false` if a newer one wrote them: guessing what its rows mean would lose data (`recovery.md`
+/// §1.1, version skew).
 ///
 /// # Errors
-/// A newer version wrote these rows, or the database failed.
-pub fn migrate(db: &dyn Sql) -> Result<()> {
+/// The database failed.
+pub fn migrate(db: &dyn Sql) -> Result<bool> {
     db.run("CREATE TABLE IF NOT EXISTS wk_meta (k TEXT PRIMARY KEY, v TEXT NOT NULL) STRICT, WITHOUT ROWID", &[])?;
     let version =
         db.one("SELECT v FROM wk_meta WHERE k = 'schema'", &[], |row| row.text(0))?.and_then(|v| v.parse::<usize>().ok()).unwrap_or(0);
     let newest = MIGRATIONS.len();
-    if version > newest {
-        // A rollback met rows of a newer release. Guessing would lose data (`recovery.md` §1.1, version skew).
-        return Err(Error::corrupt(format!(
-            "these rows are of version {version}, this release knows {newest}: deploy the newer release again"
-        )));
-    }
-    if version == newest {
-        return Ok(());
+    if version >= newest {
+        return Ok(version == newest);
     }
     for statement in MIGRATIONS.iter().skip(version).flat_map(|m| m.iter()) {
         db.run(statement, &[])?;
     }
     let text = newest.to_string();
-    db.run("INSERT INTO wk_meta (k, v) VALUES ('schema', ?1) ON CONFLICT (k) DO UPDATE SET v = excluded.v", &[Value::Text(&text)])
+    db.run("INSERT INTO wk_meta (k, v) VALUES ('schema', ?1) ON CONFLICT (k) DO UPDATE SET v = excluded.v", &[Value::Text(&text)])?;
+    Ok(true)
 }

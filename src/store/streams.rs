@@ -14,26 +14,50 @@ use crate::{
 pub fn append(db: &dyn Sql, stream: &str, seg: i64, seq_from: i64, chunks: &[String]) -> Result<()> {
     let body = chunks.join("\n");
     super::fits("a stream segment", &body)?;
+    insert(db, stream, seg, (seq_from, seq_from + chunks.len() as i64 - 1), &body)
+}
+
+/// Appends a chunk that no row can hold, in parts. It has no number: clients are not shown it again, the message is made from it. Returns
+/// the rows it took.
+pub fn append_large(db: &dyn Sql, stream: &str, seg: i64, next_seq: i64, chunk: &str) -> Result<i64> {
+    let (mut rest, mut rows) = (chunk, 0);
+    while !rest.is_empty() {
+        let (part, more) = rest.split_at(rest.floor_char_boundary(limits::ROW_BODY));
+        let last = if more.is_empty() { next_seq - 1 } else { next_seq - 2 };
+        insert(db, stream, seg + rows, (next_seq, last), part)?;
+        (rest, rows) = (more, rows + 1);
+    }
+    Ok(rows)
+}
+
+fn insert(db: &dyn Sql, stream: &str, seg: i64, (from, to): (i64, i64), body: &str) -> Result<()> {
     db.run(
         "INSERT INTO wk_seg (stream, seg, seq_from, seq_to, body) VALUES (?1, ?2, ?3, ?4, ?5)",
-        &[stream.into(), seg.into(), seq_from.into(), Value::Int(seq_from + chunks.len() as i64 - 1), Value::Text(&body)],
+        &[stream.into(), seg.into(), from.into(), to.into(), Value::Text(body)],
     )
 }
 
-/// Hands out the stored chunks in order with their sequence numbers, a page of rows at a time.
-pub fn replay(db: &dyn Sql, stream: &str, each: &mut dyn FnMut(i64, &str) -> Result<()>) -> Result<()> {
-    let mut next = 0;
+/// Hands out the stored chunks in order with their numbers, if they have one, a page of rows at a time.
+pub fn replay(db: &dyn Sql, stream: &str, each: &mut dyn FnMut(Option<i64>, &str) -> Result<()>) -> Result<()> {
+    let (mut next, mut large) = (0, String::new());
     loop {
         let page = db.all(
-            "SELECT seg, seq_from, body FROM wk_seg WHERE stream = ?1 AND seg >= ?2 ORDER BY seg LIMIT ?3",
+            "SELECT seg, seq_from, seq_to, body FROM wk_seg WHERE stream = ?1 AND seg >= ?2 ORDER BY seg LIMIT ?3",
             &[stream.into(), Value::Int(next), Value::Int(limits::REPLAY_PAGE)],
-            |row| Ok((row.int(0)?, row.int(1)?, row.text(2)?)),
+            |row| Ok((row.int(0)?, row.int(1)?, row.int(2)?, row.text(3)?)),
         )?;
         let Some((last, ..)) = page.last() else { return Ok(()) };
         next = last + 1;
-        for (_, from, body) in &page {
+        for (_, from, to, body) in &page {
+            if to < from {
+                large.push_str(body);
+                if to + 1 == *from {
+                    each(None, &std::mem::take(&mut large))?;
+                }
+                continue;
+            }
             for (i, chunk) in body.split('\n').enumerate() {
-                each(from + i as i64, chunk)?;
+                each(Some(from + i as i64), chunk)?;
             }
         }
     }

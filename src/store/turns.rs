@@ -69,6 +69,8 @@ pub struct Turn {
     pub chain: u32,
     /// What the attempts of its leg have cost.
     pub counters: Counters,
+    /// Attempts that were opened since the last one came as far as to read what those before it left.
+    pub claims: u32,
     /// Segments of answers that were written by attempts before the present one.
     pub progress: i64,
     /// The custom body, as JSON.
@@ -141,7 +143,7 @@ fn write_attempt(db: &dyn Sql, t: &Turn, state: &'static str) -> Result<()> {
     db.run(
         "UPDATE wk_turn SET state = ?2, request_id = ?3, attempt = ?4, next_at = ?5, assistant_msg = ?6, since_progress = ?7, \
          interrupted = ?8, transient = ?9, progress_seen = ?10, work_base = ?11, last_progress_at = ?12, last_attempt_at = ?13, \
-         progress_retired = ?14 WHERE id = ?1",
+         progress_retired = ?14, claims = ?15 WHERE id = ?1",
         &[
             t.id.as_str().into(),
             state.into(),
@@ -157,8 +159,19 @@ fn write_attempt(db: &dyn Sql, t: &Turn, state: &'static str) -> Result<()> {
             c.last_progress_at.map(|at| at.0).into(),
             c.last_attempt_at.map(|at| at.0).into(),
             t.progress.into(),
+            i64::from(t.claims).into(),
         ],
     )
+}
+
+/// Keeps a value that the application wants back after an interruption.
+pub fn stash(db: &dyn Sql, id: &TurnId, value: Option<&str>) -> Result<()> {
+    db.run("UPDATE wk_turn SET stash = ?2 WHERE id = ?1", &[id.as_str().into(), value.into()])
+}
+
+/// The value the application kept with a turn.
+pub fn stashed(db: &dyn Sql, id: &TurnId) -> Result<Option<String>> {
+    Ok(db.one("SELECT stash FROM wk_turn WHERE id = ?1", &[id.as_str().into()], |row| row.opt_text(0))?.flatten())
 }
 
 /// Someone stopped a queued turn.
@@ -169,7 +182,7 @@ pub fn cancel(db: &dyn Sql, id: &TurnId) -> Result<()> {
 /// A turn comes to rest for good. Its request is no longer needed, its outcome is.
 pub fn finish(db: &dyn Sql, id: &TurnId, state: &'static str, reason: Option<&str>, now: Millis) -> Result<()> {
     db.run(
-        "UPDATE wk_turn SET state = ?2, reason = ?3, ended_at = ?4, body = NULL, client_tools = NULL, metadata = NULL WHERE id = ?1",
+        "UPDATE wk_turn SET state = ?2, reason = ?3, ended_at = ?4, body = NULL, client_tools = NULL, metadata = NULL, stash = NULL WHERE id = ?1",
         &[id.as_str().into(), state.into(), reason.into(), now.0.into()],
     )
 }
@@ -177,7 +190,7 @@ pub fn finish(db: &dyn Sql, id: &TurnId, state: &'static str, reason: Option<&st
 /// A turn waits for pages or people; what it was asked with is no longer needed.
 pub fn park(db: &dyn Sql, id: &TurnId) -> Result<()> {
     db.run(
-        "UPDATE wk_turn SET state = 'parked', next_at = NULL, body = NULL, client_tools = NULL, metadata = NULL WHERE id = ?1",
+        "UPDATE wk_turn SET state = 'parked', next_at = NULL, body = NULL, client_tools = NULL, metadata = NULL, stash = NULL WHERE id = ?1",
         &[id.as_str().into()],
     )
 }
@@ -187,8 +200,8 @@ pub fn unpark(db: &dyn Sql, t: &Turn) -> Result<()> {
     db.run(
         "UPDATE wk_turn SET state = 'queued', kind = ?2, trigger = ?3, root_request_id = ?4, request_id = ?4, user_msg = ?5, \
          assistant_msg = ?6, origin_ids = NULL, yields = 0, cancel = 0, chain = 0, body = ?7, client_tools = ?8, next_at = ?9, \
-         started_at = NULL, since_progress = 0, interrupted = 0, transient = 0, progress_seen = 0, work_base = 0, \
-         last_progress_at = NULL, last_attempt_at = NULL, progress_retired = 0 WHERE id = ?1",
+         created_at = ?10, started_at = NULL, since_progress = 0, interrupted = 0, transient = 0, progress_seen = 0, work_base = 0, \
+         last_progress_at = NULL, last_attempt_at = NULL, progress_retired = 0, claims = 0 WHERE id = ?1",
         &[
             t.id.as_str().into(),
             t.kind.as_str().into(),
@@ -199,6 +212,7 @@ pub fn unpark(db: &dyn Sql, t: &Turn) -> Result<()> {
             t.body.as_deref().into(),
             t.client_tools.as_deref().into(),
             t.not_before.map(|at| at.0).into(),
+            t.created_at.0.into(),
         ],
     )
 }
@@ -228,7 +242,7 @@ pub fn live(db: &dyn Sql) -> Result<Vec<(Turn, Live)>> {
     db.all(
         "SELECT id, seq, request_id, kind, trigger, user_msg, assistant_msg, attempt, cancel, origin_ids, created_at, yields, next_at, \
          chain, submission_id, state, root_request_id, since_progress, interrupted, transient, progress_seen, work_base, last_progress_at, \
-         last_attempt_at, progress_retired FROM wk_turn WHERE ended_at IS NULL ORDER BY seq",
+         last_attempt_at, progress_retired, claims FROM wk_turn WHERE ended_at IS NULL ORDER BY seq",
         &[],
         |row| {
             let turn = Turn {
@@ -261,6 +275,7 @@ pub fn live(db: &dyn Sql) -> Result<Vec<(Turn, Live)>> {
                     last_attempt_at: row.opt_int(23)?.map(Millis),
                 },
                 progress: row.int(24)?,
+                claims: u32::try_from(row.int(25)?).unwrap_or_default(),
             };
             let live = match row.text(15)?.as_str() {
                 "parked" => Live::Parked,

@@ -441,6 +441,10 @@ impl<A: Agent> World<A> {
             if self.object().alarm().is_err() {
                 // As the platform does: an uncaught error brings the alarm back after two seconds.
                 self.db.borrow().set_alarm(Some(self.core.clock.now() + 2_000));
+                if self.object().is_over() {
+                    // Whoever is told so is not kept.
+                    self.restart(Sockets::Closed);
+                }
             }
         }
     }

@@ -306,6 +306,18 @@ impl Accumulator {
         }
     }
 
+    /// The parts there are, without the tail of a block that still grows.
+    pub fn parts(&self) -> &[Part] {
+        &self.message.parts
+    }
+
+    /// Puts something else in the place of a call.
+    pub fn replace(&mut self, call: &str, part: &Part) {
+        if let Some(place) = self.message.parts.iter_mut().rfind(|part| call_id(part) == Some(call)) {
+            *place = part.clone();
+        }
+    }
+
     /// A person decided about a call. Whether there is such a call that still can be decided.
     pub fn decide(&mut self, call: &CallId, approved: bool, reason: Option<&str>) -> bool {
         let part = if approved {

@@ -54,6 +54,36 @@ pub fn close_unless(message: &mut UiMessage, why: Close, answerable: impl Fn(&st
     changed
 }
 
+/// Closes what an interruption left open, but for the calls somebody goes on with. Comes back with those it closed, as they were with
+/// their inputs put right, and with how many inputs it put right (`recovery.md` §3.2).
+///
+/// Unlike a stop, an interruption keeps a call whose arguments were still coming in: the model is told that it did not run.
+pub fn close_interrupted(message: &mut UiMessage, goes_on: impl Fn(&str) -> bool) -> (Vec<Part>, usize) {
+    let (mut orphans, mut normalised) = (Vec::new(), 0);
+    if message.role != Role::Assistant {
+        return (orphans, normalised);
+    }
+    for part in &mut message.parts {
+        let Some(call) = call_id(part) else {
+            end_block(part);
+            continue;
+        };
+        let open = !is_answered(part) && !goes_on(call);
+        normalised += usize::from(normalise_input(part));
+        if open {
+            orphans.push(part.clone());
+            settle(part, Close::Interrupted);
+        }
+    }
+    (orphans, normalised)
+}
+
+/// Whether a stored message holds a call that no provider would take as it is.
+pub fn is_broken(message: &UiMessage) -> bool {
+    let broken = |part: &Part| call_id(part).is_some() && (!is_answered(part) || !matches!(part.get("input"), Some(Value::Object(_))));
+    message.role == Role::Assistant && message.parts.iter().any(broken)
+}
+
 /// Whether an assistant message holds anything that anyone would see. One that does not is never stored (wire 62, field P-10).
 pub fn is_worth_storing(message: &UiMessage) -> bool {
     message.role != Role::Assistant || message.parts.iter().any(is_content)
@@ -104,6 +134,7 @@ fn normalise_input(part: &mut Part) -> bool {
     }
     let input = call_input(part);
     part.insert("input".into(), input);
+    part.shift_remove("rawInput");
     true
 }
 

@@ -4,7 +4,13 @@ use std::{borrow::Cow, cell::RefCell, fmt::Write, rc::Rc};
 
 use futures_util::{FutureExt, future::LocalBoxFuture};
 use serde_json::Value;
-use wakeful::{engine::events::Event, ids::ConnId, model::ModelError, prelude::*, wire::chunk::Chunk};
+use wakeful::{
+    engine::events::Event,
+    ids::ConnId,
+    model::ModelError,
+    prelude::*,
+    wire::{chunk::Chunk, message::Part},
+};
 
 type Hook<I, O> = Rc<dyn Fn(I) -> LocalBoxFuture<'static, O>>;
 type Ask<I, O> = Rc<dyn Fn(&I) -> O>;
@@ -37,8 +43,10 @@ pub struct Custom {
     on_request: Option<Hook<(AgentHandle, HttpRequest), Option<HttpResponse>>>,
     authorize: Option<Hook<(Principal, ToolCall), Decision>>,
     on_status: Option<Hook<SubmissionInspection, ()>>,
-    recovery: Option<Ask<RecoveryInfo, RecoveryDecision>>,
-    keep: Option<Ask<RecoveryInfo, bool>>,
+    recovery: Option<Hook<(AgentHandle, RecoveryInfo), Result<RecoveryDecision>>>,
+    keep: Option<Hook<RecoveryInfo, Result<bool>>>,
+    exhausted: Option<Hook<RecoveryExhausted, ()>>,
+    repair: Option<Ask<Part, Option<Part>>>,
     wait: Option<ClientToolWait>,
     validate: Option<Check<Value, ()>>,
     tags: Option<Check<ConnRequest, Vec<String>>>,
@@ -60,6 +68,8 @@ impl Default for Custom {
             on_status: None,
             recovery: None,
             keep: None,
+            exhausted: None,
+            repair: None,
             wait: None,
             validate: None,
             tags: None,
@@ -110,13 +120,34 @@ impl Custom {
         self
     }
 
-    pub fn on_recovery(mut self, decide: impl Fn(&RecoveryInfo) -> RecoveryDecision + 'static) -> Self {
-        self.recovery = Some(Rc::new(decide));
+    pub fn on_recovery(self, decide: impl Fn(&RecoveryInfo) -> RecoveryDecision + 'static) -> Self {
+        self.recovery_hook(move |_, turn| std::future::ready(Ok(decide(&turn))))
+    }
+
+    pub fn recovery_hook<Fut>(mut self, hook: impl Fn(AgentHandle, RecoveryInfo) -> Fut + 'static) -> Self
+    where
+        Fut: Future<Output = Result<RecoveryDecision>> + 'static,
+    {
+        self.recovery = Some(Rc::new(move |(handle, turn)| hook(handle, turn).boxed_local()));
         self
     }
 
-    pub fn keeps_recovering(mut self, keep: impl Fn(&RecoveryInfo) -> bool + 'static) -> Self {
-        self.keep = Some(Rc::new(keep));
+    pub fn keeps_recovering(self, keep: impl Fn(&RecoveryInfo) -> bool + 'static) -> Self {
+        self.keep_hook(move |turn| std::future::ready(Ok(keep(&turn))))
+    }
+
+    pub fn keep_hook<Fut: Future<Output = Result<bool>> + 'static>(mut self, hook: impl Fn(RecoveryInfo) -> Fut + 'static) -> Self {
+        self.keep = Some(Rc::new(move |turn| hook(turn).boxed_local()));
+        self
+    }
+
+    pub fn exhausted_hook<Fut: Future<Output = ()> + 'static>(mut self, hook: impl Fn(RecoveryExhausted) -> Fut + 'static) -> Self {
+        self.exhausted = Some(Rc::new(move |turn| hook(turn).boxed_local()));
+        self
+    }
+
+    pub fn repairs(mut self, hook: impl Fn(&Part) -> Option<Part> + 'static) -> Self {
+        self.repair = Some(Rc::new(hook));
         self
     }
 
@@ -213,16 +244,29 @@ impl Agent for Custom {
         self.seen.add(format!("client tool {} {outcome}", settled.tool_name));
     }
 
-    async fn on_chat_recovery(&self, turn: &RecoveryInfo) -> RecoveryDecision {
-        self.recovery.as_ref().map(|decide| decide(turn)).unwrap_or_default()
+    async fn on_chat_recovery(&self, handle: &AgentHandle, turn: &RecoveryInfo) -> Result<RecoveryDecision> {
+        match &self.recovery {
+            Some(hook) => hook((handle.clone(), turn.clone())).await,
+            None => Ok(RecoveryDecision::default()),
+        }
     }
 
-    async fn should_keep_recovering(&self, turn: &RecoveryInfo) -> bool {
-        self.keep.as_ref().is_none_or(|keep| keep(turn))
+    async fn should_keep_recovering(&self, turn: &RecoveryInfo) -> Result<bool> {
+        match &self.keep {
+            Some(hook) => hook(turn.clone()).await,
+            None => Ok(true),
+        }
     }
 
     async fn on_exhausted(&self, turn: &RecoveryExhausted) {
         self.seen.add(format!("exhausted {}", turn.reason.as_str()));
+        if let Some(hook) = &self.exhausted {
+            hook(turn.clone()).await;
+        }
+    }
+
+    fn repair_interrupted_tool_part(&self, part: &Part) -> Option<Part> {
+        self.repair.as_ref().and_then(|repair| repair(part))
     }
 
     async fn before_turn(&self, turn: &Turn) -> Result<TurnPlan> {

@@ -1,0 +1,221 @@
+//! How interrupted turns end that do not go on: given up, declined, stopped, or left behind by the conversation. One transaction
+//! settles message, calls, logs, turn, notice and submission, and owes the hooks (`recovery.md` §6.6).
+
+use super::{
+    Engine,
+    budget::Reason,
+    events::Event,
+    hooks::ExhaustedRow,
+    input::TurnStatus,
+    outcome::{Cx, Effect, RecoveryKind},
+    recovery::Partial,
+    turn::Phase,
+};
+use crate::{
+    error::Result,
+    store::{
+        calls, streams,
+        turns::{self, Kind, Turn},
+    },
+    transcript::repair::{self, Close},
+    wire::{self, Ending, Terminal},
+};
+
+/// What clients are shown of a turn that the application does not let go on.
+const DECLINED: &str = "Submission was interrupted and automatic continuation was declined.";
+
+/// How an interrupted turn ends.
+struct Rest<'a> {
+    ending: Ending,
+    reason: &'a str,
+    /// What clients are shown.
+    body: String,
+    /// What there is of its answer; nothing if it is not to be kept.
+    partial: Option<Partial>,
+    /// The log that whoever was away is shown; an empty one if the answer is in the transcript.
+    log: Option<String>,
+}
+
+impl Engine {
+    /// A bound was reached: the turn ends with what it has.
+    pub(super) fn give_up(&mut self, cx: &mut Cx<'_>, turn: Turn, reason: Reason) -> Result<()> {
+        let partial = self.fold(cx, &Turn { attempt: turn.attempt + 1, ..turn.clone() })?;
+        self.seal(cx, turn, partial, reason)
+    }
+
+    pub(super) fn seal(&mut self, cx: &mut Cx<'_>, turn: Turn, partial: Partial, reason: Reason) -> Result<()> {
+        let (kind, stream) = (partial.kind(), partial.stream.clone());
+        let kept = partial.extends || repair::is_worth_storing(&partial.message);
+        let message = kept.then(|| partial.message.id.clone());
+        self.exhaust(cx, &turn, reason, kind, stream, message)?;
+        let body = self.config.chat_recovery.terminal_message.to_string();
+        let rest = Rest { ending: Ending::Error, reason: reason.as_str(), body, partial: Some(partial), log: None };
+        self.end_recovery(cx, turn, rest)
+    }
+
+    /// A turn that cannot even be read is brought to rest by its row alone. Its log stays, for whoever was away.
+    pub(super) fn seal_unread(&mut self, cx: &mut Cx<'_>, turn: Turn, stream: &str) -> Result<()> {
+        self.exhaust(cx, &turn, Reason::RecoveryError, RecoveryKind::Continue, stream.to_owned(), None)?;
+        let body = self.config.chat_recovery.terminal_message.to_string();
+        let reason = Reason::RecoveryError.as_str();
+        self.end_recovery(cx, turn, Rest { ending: Ending::Error, reason, body, partial: None, log: Some(stream.to_owned()) })
+    }
+
+    fn exhaust(
+        &mut self,
+        cx: &mut Cx<'_>,
+        turn: &Turn,
+        reason: Reason,
+        kind: RecoveryKind,
+        stream_id: String,
+        message_id: Option<String>,
+    ) -> Result<()> {
+        let event = self.about("chat:recovery:exhausted", turn).with("recoveryKind", kind.as_str()).with("reason", reason.as_str());
+        cx.emit(event.with("streamId", stream_id.as_str()).with("createdAt", turn.created_at.0));
+        let row = ExhaustedRow {
+            incident_id: turn.id.to_string(),
+            root_request_id: turn.root.to_string(),
+            request_id: turn.request_id.to_string(),
+            attempt: turn.counters.attempt(),
+            max_attempts: self.config.chat_recovery.max_attempts,
+            retries: kind == RecoveryKind::Retry,
+            stream_id,
+            created_at: turn.created_at.0,
+            reason: reason.as_str().into(),
+            terminal_message: self.config.chat_recovery.terminal_message.to_string(),
+            message_id,
+        };
+        self.owe_exhausted(cx, row)
+    }
+
+    /// `on_chat_recovery` failed: the turn ends, and says so.
+    pub(super) fn fail_recovery(&mut self, cx: &mut Cx<'_>, turn: Turn, partial: Partial, error: String) -> Result<()> {
+        let reason = Reason::RecoveryError.as_str();
+        let event = self.about("chat:recovery:failed", &turn).with("recoveryKind", partial.kind().as_str());
+        cx.emit(event.with("reason", reason).with("error", error));
+        let body = self.config.chat_recovery.terminal_message.to_string();
+        self.end_recovery(cx, turn, Rest { ending: Ending::Error, reason, body, partial: Some(partial), log: None })
+    }
+
+    /// The application does not let the turn go on.
+    pub(super) fn decline(&mut self, cx: &mut Cx<'_>, turn: Turn, partial: Partial, persist: bool) -> Result<()> {
+        let reason = "continue_disabled";
+        self.skipped(cx, &turn, reason);
+        let kept = persist || partial.has_results();
+        let partial = Some(partial).filter(|_| kept);
+        self.end_recovery(cx, turn, Rest { ending: Ending::Error, reason, body: DECLINED.into(), partial, log: None })
+    }
+
+    /// The turn is older than the application lets turns go on by themselves.
+    pub(super) fn let_rest(&mut self, cx: &mut Cx<'_>, turn: Turn) -> Result<()> {
+        let reason = "max_turn_age_exceeded";
+        self.skipped(cx, &turn, reason);
+        let partial = Some(self.fold(cx, &Turn { attempt: turn.attempt + 1, ..turn.clone() })?);
+        self.end_recovery(cx, turn, Rest { ending: Ending::Error, reason, body: DECLINED.into(), partial, log: None })
+    }
+
+    /// Somebody stops a turn that is between two attempts, or about to be taken up.
+    pub(super) fn abandon(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        let (turn, partial) = match self.running.take_if(|r| r.phase == Phase::Recovering) {
+            Some(running) => {
+                cx.push(Effect::Cancel(running.fence.clone()));
+                (running.turn, running.partial.map(|partial| *partial))
+            }
+            None => match self.waiting.take() {
+                // The attempt before has had its end; this one never began.
+                Some(turn) => (Turn { request_id: cx.rng.text(16).into(), ..turn }, None),
+                None => return Ok(()),
+            },
+        };
+        let partial = match partial {
+            Some(partial) => partial,
+            None => self.fold(cx, &Turn { attempt: turn.attempt + 1, ..turn.clone() })?,
+        };
+        let reason = "user_cancelled";
+        self.skipped(cx, &turn, reason);
+        let rest = Rest { ending: Ending::Aborted, reason, body: String::new(), partial: Some(partial), log: None };
+        self.end_recovery(cx, turn, rest)
+    }
+
+    /// What the turn answered left the conversation.
+    pub(super) fn skip_recovery(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        let Some(running) = self.running.take() else { return Ok(()) };
+        cx.push(Effect::Cancel(running.fence.clone()));
+        let reason = "conversation_changed";
+        self.skipped(cx, &running.turn, reason);
+        let partial = Some(self.fold(cx, &running.turn)?);
+        let rest = Rest { ending: Ending::Skipped, reason, body: String::new(), partial, log: None };
+        self.end_recovery(cx, running.turn, rest)
+    }
+
+    pub(super) fn skipped(&self, cx: &mut Cx<'_>, turn: &Turn, reason: &str) {
+        cx.emit(self.about("chat:recovery:skipped", turn).with("reason", reason));
+    }
+
+    /// An interrupted turn comes to rest without another attempt.
+    fn end_recovery(&mut self, cx: &mut Cx<'_>, mut turn: Turn, rest: Rest<'_>) -> Result<()> {
+        let Rest { ending, reason, body, partial, log } = rest;
+        let mut stored = None;
+        if let Some(Partial { mut message, extends, .. }) = partial {
+            repair::close(&mut message, Close::Interrupted);
+            if self.store_reply(cx, &turn, extends, &mut message)? {
+                stored = Some(message);
+            }
+        }
+        if let Some(reply) = &turn.reply {
+            calls::settle_open(cx.db, reply, "repair", cx.now)?;
+        }
+        turn.attempt += 1;
+        if log.is_none() {
+            self.drop_logs(cx, &mut turn)?;
+        }
+        turns::drop_attempts(cx.db, &turn.id)?;
+        let (state, status) = match ending {
+            Ending::Error => ("failed", TurnStatus::Error),
+            Ending::Skipped => ("skipped", TurnStatus::Skipped),
+            _ => ("aborted", TurnStatus::Aborted),
+        };
+        turns::finish(cx.db, &turn.id, state, Some(reason), cx.now)?;
+        self.take_down_notice(cx)?;
+        let terminal = Terminal {
+            id: turn.request_id.clone(),
+            ending,
+            body: body.clone(),
+            message_ids: turn.origin_ids.clone(),
+            continuation: turn.kind == Kind::Extend,
+        };
+        if ending == Ending::Error {
+            let stream = log.unwrap_or_else(|| format!("{}.{}", turn.id, turn.attempt));
+            let notice = streams::Notice { stream, terminal: terminal.clone() };
+            streams::put_notice(cx.db, &turn.id, &notice)?;
+            self.notice = Some(notice);
+        }
+        self.tell_transcript(cx)?;
+        if let Some(message) = &stored {
+            cx.send(self.clients.all(), wire::message_updated(&message.json()));
+        }
+        cx.send(self.clients.all(), wire::terminal(&terminal));
+        self.remember_ending(terminal);
+        self.recovered(cx);
+        if !self.something_waits() {
+            for conn in self.clients.release_parked() {
+                cx.send_one(&conn, wire::resume_none(None, None));
+            }
+        }
+        let error = (ending == Ending::Error).then_some(body);
+        let message_id = stored.as_ref().map(|message| message.id.clone());
+        self.end_submission(cx, &turn, ending, message_id, error.clone().or(Some(reason.into())))?;
+        self.answer_waiter(cx, &turn, status, error.clone(), stored.clone(), false);
+        if ending != Ending::Skipped {
+            self.owe_response(cx, &turn, stored, status, error, turn.kind == Kind::Extend)?;
+        }
+        cx.emit(
+            Event::new("chat:turn:finish")
+                .with("requestId", turn.request_id.as_str())
+                .with("trigger", turn.trigger.as_str())
+                .with("status", status.as_str())
+                .with("reason", reason),
+        );
+        Ok(())
+    }
+}
