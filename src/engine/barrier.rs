@@ -315,7 +315,7 @@ impl Engine {
 
     /// It does not want one after all.
     pub(super) fn break_promise(&mut self, cx: &mut Cx<'_>, conn: &ConnId) {
-        let asks = self.asking.iter().any(|(by, _)| by == conn);
+        let asks = self.asking.iter().map(|(by, _)| by).chain(self.later.iter().map(|(by, _)| by)).any(|by| by == conn);
         if self.pending.is_none() && !asks && self.clients.awaits_continuation(conn) {
             self.clients.await_continuation(conn, false);
             cx.send_one(conn, wire::resume_none(None, None));

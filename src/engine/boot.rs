@@ -42,16 +42,15 @@ impl Engine {
             None => {}
         }
         self.resume_awaiting(cx)?;
-        if let Some(parked) = self.parked.as_ref().filter(|_| !self.clients.not_awaiting().is_empty()) {
+        let waits = self.parked.as_ref().map(|parked| parked.message.clone());
+        if let Some(message) = waits.as_ref().filter(|_| !self.clients.not_awaiting().is_empty()) {
             // A decision that the application was asked about is lost, and so may be a result that could not be stored: its tab shows
             // it, and may wait for what would have followed.
-            let message = messages::get(cx.db, &parked.message)?;
-            if let Some(stored) = message {
+            if let Some(stored) = messages::get(cx.db, message)? {
                 cx.send(self.clients.all(), wire::message_updated(&stored.body));
             }
-            cx.send(self.clients.not_awaiting(), wire::resume_none(None, None));
         }
-        if lost {
+        if lost || waits.is_some() {
             // Who was promised a stream that had not begun is known no more: they see the next one live. Others do not mind.
             cx.send(self.clients.not_awaiting(), wire::resume_none(None, None));
         }
