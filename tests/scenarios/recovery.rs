@@ -13,11 +13,6 @@ use crate::{
     recovering,
 };
 
-/// A [`Custom`] whose turns go on after a death.
-fn agent() -> Custom {
-    Custom::new().config(|config| config.chat_recovery.enabled = true)
-}
-
 /// The object dies and comes back, and nobody but the alarm wakes it.
 fn die<A: Agent>(world: &World<A>) {
     world.restart(Sockets::Closed);
@@ -88,7 +83,7 @@ fn a_tool_that_was_running_is_not_run_again() {
     let runs = seen.clone();
     let gates = Gates::default();
     let waits = gates.clone();
-    let agent = agent().tools(move |_| {
+    let agent = Custom::new().tools(move |_| {
         let (runs, waits) = (runs.clone(), waits.clone());
         Tools::new().with(tool("pay", move |_, _| {
             runs.add("pay");
@@ -121,7 +116,7 @@ fn a_tool_that_was_running_is_not_run_again() {
 fn finished_steps_are_not_repeated() {
     let seen = crate::custom::Seen::default();
     let runs = seen.clone();
-    let agent = agent().tools(move |_| {
+    let agent = Custom::new().tools(move |_| {
         let runs = runs.clone();
         Tools::new().with(tool("look", move |input, _| {
             runs.add(format!("look {input}"));
@@ -149,7 +144,7 @@ fn finished_steps_are_not_repeated() {
 // recovery 43, 76; I10: five lives, then it is said that it did not work, to a client that comes an hour later too.
 #[test]
 fn a_turn_that_kills_its_object_every_time_is_given_up() {
-    let world = World::new(agent()).model_fn(|_| text_deltas(&["word "; 30]).gate("never"));
+    let world = World::new(Custom::new()).model_fn(|_| text_deltas(&["word "; 30]).gate("never"));
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();
@@ -224,7 +219,8 @@ fn a_newer_message_waits_for_the_turn_before_it() {
 // recovery 81, D23
 #[test]
 fn the_application_may_decline() {
-    let agent = agent().on_recovery(|info| RecoveryDecision { go_on: info.partial_text.is_empty(), ..RecoveryDecision::default() });
+    let agent =
+        Custom::new().on_recovery(|info| RecoveryDecision { go_on: info.partial_text.is_empty(), ..RecoveryDecision::default() });
     let world = World::new(agent).model(script![text_deltas(&["a"; 25]).gate("never")]);
     let tab = world.connect("S1");
     tab.send("hi");
@@ -283,7 +279,7 @@ fn dying_at_any_step_ends_in_the_same_conversation() {
 // recovery 64, D15; wire 153
 #[test]
 fn a_stalled_answer_goes_on_without_delay() {
-    let agent = agent().config(|config| config.chat_stream_stall_timeout_ms = Some(2_000));
+    let agent = Custom::new().config(|config| config.chat_stream_stall_timeout_ms = Some(2_000));
     let world = World::new(agent).model(script![text_deltas(&["a", "b", "c", "d", "e"]).gate("never"), text("and the rest")]);
     let tab = world.connect("S1");
     tab.send("hi");
@@ -299,7 +295,7 @@ fn a_stalled_answer_goes_on_without_delay() {
 // recovery 65, 66: it is tried ten times more, then it is said.
 #[test]
 fn an_answer_that_never_comes_is_given_up() {
-    let agent = agent().config(|config| config.chat_stream_stall_timeout_ms = Some(2_000));
+    let agent = Custom::new().config(|config| config.chat_stream_stall_timeout_ms = Some(2_000));
     let seen = agent.seen.clone();
     let world = World::new(agent).model_fn(|_| wakeful::testkit::stall());
     let tab = world.connect("S1");
@@ -342,7 +338,7 @@ fn a_regeneration_goes_on_as_one() {
 // recovery 26: the application does not want the beginning.
 #[test]
 fn what_is_not_to_be_kept_is_begun_anew() {
-    let agent = agent().on_recovery(|_| RecoveryDecision { persist: false, ..RecoveryDecision::default() });
+    let agent = Custom::new().on_recovery(|_| RecoveryDecision { persist: false, ..RecoveryDecision::default() });
     let world = World::new(agent).model(script![text_deltas(&["a"; 25]).gate("never"), text("fresh")]);
     let tab = world.connect("S1");
     tab.send("hi");
@@ -357,7 +353,7 @@ fn what_is_not_to_be_kept_is_begun_anew() {
 // recovery 27, I12: what a tool did is kept in any case.
 #[test]
 fn what_a_tool_did_is_kept_in_any_case() {
-    let agent = agent()
+    let agent = Custom::new()
         .on_recovery(|_| RecoveryDecision { persist: false, ..RecoveryDecision::default() })
         .tools(|_| Tools::new().with(tool("look", |_, _| async { Ok(json!("seen")) })));
     let world = World::new(agent).model(script![call("look", json!({})), text_deltas(&["a"; 25]).gate("never"), text("fresh")]);
@@ -389,7 +385,7 @@ fn what_was_stopped_stays_stopped() {
 fn a_parked_turn_is_not_taken_up() {
     let seen = crate::custom::Seen::default();
     let runs = seen.clone();
-    let agent = agent().tools(move |_| {
+    let agent = Custom::new().tools(move |_| {
         let runs = runs.clone();
         Tools::new().with(
             tool("pay", move |_, _| {
@@ -422,7 +418,7 @@ fn a_parked_turn_is_not_taken_up() {
 fn a_call_of_the_page_is_still_open_after_a_death() {
     let gates = Gates::default();
     let waits = gates.clone();
-    let agent = agent().tools(move |_| {
+    let agent = Custom::new().tools(move |_| {
         let waits = waits.clone();
         Tools::new().with(Tool::client_dynamic("look", "Looks", json!({ "type": "object" }))).with(tool("work", move |_, _| {
             let waits = waits.clone();
@@ -454,7 +450,7 @@ fn a_tool_that_may_run_again_does_with_its_key() {
     let seen = crate::custom::Seen::default();
     let gates = Gates::default();
     let (runs, waits) = (seen.clone(), gates.clone());
-    let agent = agent().tools(move |_| {
+    let agent = Custom::new().tools(move |_| {
         let (runs, waits) = (runs.clone(), waits.clone());
         Tools::new().with(
             tool("pay", move |_, scope: TurnScope| {
@@ -484,7 +480,7 @@ fn a_tool_that_may_run_again_does_with_its_key() {
 // recovery 47, 48, 53: deaths that are progress do not count as attempts, but as deaths.
 #[test]
 fn progress_resets_the_attempts() {
-    let agent = agent().config(|config| config.chat_recovery.max_interrupted_attempts = None);
+    let agent = Custom::new().config(|config| config.chat_recovery.max_interrupted_attempts = None);
     let world = World::new(agent).model_fn(|_| text_deltas(&["word "; 12]).gate("never"));
     let tab = world.connect("S1");
     tab.send("hi");
@@ -501,7 +497,7 @@ fn progress_resets_the_attempts() {
 // recovery 55
 #[test]
 fn the_application_may_have_a_budget_of_its_own() {
-    let agent = agent().keeps_recovering(|_| false);
+    let agent = Custom::new().keeps_recovering(|_| false);
     let seen = agent.seen.clone();
     let world = World::new(agent).model_fn(|_| text_deltas(&["word "; 12]).gate("never"));
     let tab = world.connect("S1");
@@ -534,7 +530,7 @@ fn a_cleared_conversation_is_not_recovered() {
 
 /// A conversation whose only turn was given up while nobody looked.
 fn given_up() -> (World<Custom>, Client) {
-    let world = World::new(agent()).model_fn(|request| match request.last_user().as_str() {
+    let world = World::new(Custom::new()).model_fn(|request| match request.last_user().as_str() {
         "hello" => text("hi there"),
         _ => text_deltas(&["word "; 30]).gate("never"),
     });
@@ -574,7 +570,7 @@ fn a_turn_that_was_given_up_is_told_to_whoever_comes_until_one_ends_well() {
 // wire 160: giving up is said before the flag goes down.
 #[test]
 fn giving_up_is_said_before_the_flag_goes_down() {
-    let world = World::new(agent()).model_fn(|_| text_deltas(&["word "; 30]).gate("never"));
+    let world = World::new(Custom::new()).model_fn(|_| text_deltas(&["word "; 30]).gate("never"));
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();
