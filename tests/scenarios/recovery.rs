@@ -10,7 +10,7 @@ use wakeful::{
 use crate::{
     Helper, assert_idle,
     custom::{Custom, tool},
-    recovering,
+    world,
 };
 
 /// The object dies and comes back, and nobody but the alarm wakes it.
@@ -26,7 +26,7 @@ fn outcomes(tab: &Client) -> Vec<String> {
 // recovery 2, D1; I6
 #[test]
 fn a_message_that_was_stored_is_answered_without_any_client() {
-    let world = recovering().model(script![text("one").gate("never"), text("answer")]);
+    let world = world().model(script![text("one").gate("never"), text("answer")]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run_until(|world| !world.provider_requests().is_empty());
@@ -40,7 +40,7 @@ fn a_message_that_was_stored_is_answered_without_any_client() {
 #[test]
 fn an_answer_goes_on_in_the_message_it_began() {
     for sockets in [Sockets::Kept, Sockets::Closed] {
-        let world = recovering().model(script![text_deltas(&["a"; 25]).gate("never"), text("and the rest")]);
+        let world = world().model(script![text_deltas(&["a"; 25]).gate("never"), text("and the rest")]);
         let tab = world.connect("S1");
         tab.send("hi");
         world.run();
@@ -63,7 +63,7 @@ fn an_answer_goes_on_in_the_message_it_began() {
 // recovery 12, 28: the model sees its own words and the request to go on, and nobody else does.
 #[test]
 fn the_model_is_asked_to_go_on_from_its_own_words() {
-    let world = recovering().model(script![text_deltas(&["Oslo "; 20]).gate("never"), text("is sunny")]);
+    let world = world().model(script![text_deltas(&["Oslo "; 20]).gate("never"), text("is sunny")]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();
@@ -171,7 +171,7 @@ fn a_turn_that_kills_its_object_every_time_is_given_up() {
 #[test]
 fn a_rate_limit_is_waited_for_across_a_death() {
     let limited = || http_error(429, json!({ "error": { "message": "slow down" } })).header("retry-after", "45");
-    let world = recovering().model(script![limited(), text("now")]);
+    let world = world().model(script![limited(), text("now")]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run_until(|world| !world.events_named("chat:recovery:scheduled").is_empty());
@@ -191,7 +191,7 @@ fn a_rate_limit_is_waited_for_across_a_death() {
 #[test]
 fn a_turn_that_waits_can_be_stopped() {
     let limited = http_error(429, json!({ "error": { "message": "slow down" } })).header("retry-after", "45");
-    let world = recovering().model(script![limited]);
+    let world = world().model(script![limited]);
     let tab = world.connect("S1");
     let request = tab.send("hi");
     world.run_until(|world| !world.events_named("chat:recovery:scheduled").is_empty());
@@ -206,7 +206,7 @@ fn a_turn_that_waits_can_be_stopped() {
 #[test]
 fn a_newer_message_waits_for_the_turn_before_it() {
     let limited = http_error(429, json!({ "error": { "message": "slow down" } })).header("retry-after", "45");
-    let world = recovering().model(script![limited, text("first"), text("second")]);
+    let world = world().model(script![limited, text("first"), text("second")]);
     let tab = world.connect("S1");
     tab.send("one");
     world.run_until(|world| !world.events_named("chat:recovery:scheduled").is_empty());
@@ -248,13 +248,13 @@ fn dying_at_any_step_ends_in_the_same_conversation() {
         tab
     };
     let steps = {
-        let world = recovering();
+        let world = world();
         play(&world);
         std::iter::from_fn(|| world.step().then_some(())).count()
     };
     for at in 0..=steps {
         for sockets in [Sockets::Kept, Sockets::Closed] {
-            let world = recovering();
+            let world = world();
             let tab = play(&world);
             for _ in 0..at {
                 world.step();
@@ -312,7 +312,7 @@ fn an_answer_that_never_comes_is_given_up() {
 // recovery 24, D17: what waiting does not mend is said at once.
 #[test]
 fn an_error_that_waiting_does_not_mend_ends_the_turn() {
-    let world = recovering().model(script![http_error(401, json!({ "error": { "message": "bad key" } }))]);
+    let world = world().model(script![http_error(401, json!({ "error": { "message": "bad key" } }))]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();
@@ -324,7 +324,7 @@ fn an_error_that_waiting_does_not_mend_ends_the_turn() {
 // recovery 25, D1: the answer that is to be replaced stays until there is a new one.
 #[test]
 fn a_regeneration_goes_on_as_one() {
-    let world = recovering().model(script![text("old"), text("n").gate("never"), text("new")]);
+    let world = world().model(script![text("old"), text("n").gate("never"), text("new")]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();
@@ -369,7 +369,7 @@ fn what_a_tool_did_is_kept_in_any_case() {
 // recovery 6: stopped, and dead before that reached the provider.
 #[test]
 fn what_was_stopped_stays_stopped() {
-    let world = recovering().model(script![text_deltas(&["a"; 25]).gate("never")]);
+    let world = world().model(script![text_deltas(&["a"; 25]).gate("never")]);
     let tab = world.connect("S1");
     let request = tab.send("hi");
     world.run();
@@ -517,7 +517,7 @@ fn the_application_may_have_a_budget_of_its_own() {
 #[test]
 fn a_cleared_conversation_is_not_recovered() {
     let limited = http_error(429, json!({ "error": { "message": "slow down" } })).header("retry-after", "45");
-    let world = recovering().model(script![limited]);
+    let world = world().model(script![limited]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run_until(|world| !world.events_named("chat:recovery:scheduled").is_empty());
@@ -589,7 +589,7 @@ fn giving_up_is_said_before_the_flag_goes_down() {
 // wire 163: a flag that is older than a quarter of an hour says nothing any more.
 #[test]
 fn an_old_flag_is_not_shown() {
-    let world = recovering().model(script![text_deltas(&["a"; 25]).gate("never"), text("b").gate("never")]);
+    let world = world().model(script![text_deltas(&["a"; 25]).gate("never"), text("b").gate("never")]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();
