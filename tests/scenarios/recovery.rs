@@ -10,13 +10,8 @@ use wakeful::{
 use crate::{
     Helper, assert_idle,
     custom::{Custom, tool},
-    recovering,
+    world,
 };
-
-/// A [`Custom`] whose turns go on after a death.
-fn agent() -> Custom {
-    Custom::new().config(|config| config.chat_recovery.enabled = true)
-}
 
 /// The object dies and comes back, and nobody but the alarm wakes it.
 fn die<A: Agent>(world: &World<A>) {
@@ -31,7 +26,7 @@ fn outcomes(tab: &Client) -> Vec<String> {
 // recovery 2, D1; I6
 #[test]
 fn a_message_that_was_stored_is_answered_without_any_client() {
-    let world = recovering().model(script![text("one").gate("never"), text("answer")]);
+    let world = world().model(script![text("one").gate("never"), text("answer")]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run_until(|world| !world.provider_requests().is_empty());
@@ -45,7 +40,7 @@ fn a_message_that_was_stored_is_answered_without_any_client() {
 #[test]
 fn an_answer_goes_on_in_the_message_it_began() {
     for sockets in [Sockets::Kept, Sockets::Closed] {
-        let world = recovering().model(script![text_deltas(&["a"; 25]).gate("never"), text("and the rest")]);
+        let world = world().model(script![text_deltas(&["a"; 25]).gate("never"), text("and the rest")]);
         let tab = world.connect("S1");
         tab.send("hi");
         world.run();
@@ -68,7 +63,7 @@ fn an_answer_goes_on_in_the_message_it_began() {
 // recovery 12, 28: the model sees its own words and the request to go on, and nobody else does.
 #[test]
 fn the_model_is_asked_to_go_on_from_its_own_words() {
-    let world = recovering().model(script![text_deltas(&["Oslo "; 20]).gate("never"), text("is sunny")]);
+    let world = world().model(script![text_deltas(&["Oslo "; 20]).gate("never"), text("is sunny")]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();
@@ -88,7 +83,7 @@ fn a_tool_that_was_running_is_not_run_again() {
     let runs = seen.clone();
     let gates = Gates::default();
     let waits = gates.clone();
-    let agent = agent().tools(move |_| {
+    let agent = Custom::new().tools(move |_| {
         let (runs, waits) = (runs.clone(), waits.clone());
         Tools::new().with(tool("pay", move |_, _| {
             runs.add("pay");
@@ -121,7 +116,7 @@ fn a_tool_that_was_running_is_not_run_again() {
 fn finished_steps_are_not_repeated() {
     let seen = crate::custom::Seen::default();
     let runs = seen.clone();
-    let agent = agent().tools(move |_| {
+    let agent = Custom::new().tools(move |_| {
         let runs = runs.clone();
         Tools::new().with(tool("look", move |input, _| {
             runs.add(format!("look {input}"));
@@ -149,7 +144,7 @@ fn finished_steps_are_not_repeated() {
 // recovery 43, 76; I10: five lives, then it is said that it did not work, to a client that comes an hour later too.
 #[test]
 fn a_turn_that_kills_its_object_every_time_is_given_up() {
-    let world = World::new(agent()).model_fn(|_| text_deltas(&["word "; 30]).gate("never"));
+    let world = World::new(Custom::new()).model_fn(|_| text_deltas(&["word "; 30]).gate("never"));
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();
@@ -176,7 +171,7 @@ fn a_turn_that_kills_its_object_every_time_is_given_up() {
 #[test]
 fn a_rate_limit_is_waited_for_across_a_death() {
     let limited = || http_error(429, json!({ "error": { "message": "slow down" } })).header("retry-after", "45");
-    let world = recovering().model(script![limited(), text("now")]);
+    let world = world().model(script![limited(), text("now")]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run_until(|world| !world.events_named("chat:recovery:scheduled").is_empty());
@@ -196,7 +191,7 @@ fn a_rate_limit_is_waited_for_across_a_death() {
 #[test]
 fn a_turn_that_waits_can_be_stopped() {
     let limited = http_error(429, json!({ "error": { "message": "slow down" } })).header("retry-after", "45");
-    let world = recovering().model(script![limited]);
+    let world = world().model(script![limited]);
     let tab = world.connect("S1");
     let request = tab.send("hi");
     world.run_until(|world| !world.events_named("chat:recovery:scheduled").is_empty());
@@ -211,7 +206,7 @@ fn a_turn_that_waits_can_be_stopped() {
 #[test]
 fn a_newer_message_waits_for_the_turn_before_it() {
     let limited = http_error(429, json!({ "error": { "message": "slow down" } })).header("retry-after", "45");
-    let world = recovering().model(script![limited, text("first"), text("second")]);
+    let world = world().model(script![limited, text("first"), text("second")]);
     let tab = world.connect("S1");
     tab.send("one");
     world.run_until(|world| !world.events_named("chat:recovery:scheduled").is_empty());
@@ -224,7 +219,8 @@ fn a_newer_message_waits_for_the_turn_before_it() {
 // recovery 81, D23
 #[test]
 fn the_application_may_decline() {
-    let agent = agent().on_recovery(|info| RecoveryDecision { go_on: info.partial_text.is_empty(), ..RecoveryDecision::default() });
+    let agent =
+        Custom::new().on_recovery(|info| RecoveryDecision { go_on: info.partial_text.is_empty(), ..RecoveryDecision::default() });
     let world = World::new(agent).model(script![text_deltas(&["a"; 25]).gate("never")]);
     let tab = world.connect("S1");
     tab.send("hi");
@@ -252,13 +248,13 @@ fn dying_at_any_step_ends_in_the_same_conversation() {
         tab
     };
     let steps = {
-        let world = recovering();
+        let world = world();
         play(&world);
         std::iter::from_fn(|| world.step().then_some(())).count()
     };
     for at in 0..=steps {
         for sockets in [Sockets::Kept, Sockets::Closed] {
-            let world = recovering();
+            let world = world();
             let tab = play(&world);
             for _ in 0..at {
                 world.step();
@@ -283,7 +279,7 @@ fn dying_at_any_step_ends_in_the_same_conversation() {
 // recovery 64, D15; wire 153
 #[test]
 fn a_stalled_answer_goes_on_without_delay() {
-    let agent = agent().config(|config| config.chat_stream_stall_timeout_ms = Some(2_000));
+    let agent = Custom::new().config(|config| config.chat_stream_stall_timeout_ms = Some(2_000));
     let world = World::new(agent).model(script![text_deltas(&["a", "b", "c", "d", "e"]).gate("never"), text("and the rest")]);
     let tab = world.connect("S1");
     tab.send("hi");
@@ -299,7 +295,7 @@ fn a_stalled_answer_goes_on_without_delay() {
 // recovery 65, 66: it is tried ten times more, then it is said.
 #[test]
 fn an_answer_that_never_comes_is_given_up() {
-    let agent = agent().config(|config| config.chat_stream_stall_timeout_ms = Some(2_000));
+    let agent = Custom::new().config(|config| config.chat_stream_stall_timeout_ms = Some(2_000));
     let seen = agent.seen.clone();
     let world = World::new(agent).model_fn(|_| wakeful::testkit::stall());
     let tab = world.connect("S1");
@@ -316,7 +312,7 @@ fn an_answer_that_never_comes_is_given_up() {
 // recovery 24, D17: what waiting does not mend is said at once.
 #[test]
 fn an_error_that_waiting_does_not_mend_ends_the_turn() {
-    let world = recovering().model(script![http_error(401, json!({ "error": { "message": "bad key" } }))]);
+    let world = world().model(script![http_error(401, json!({ "error": { "message": "bad key" } }))]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();
@@ -328,7 +324,7 @@ fn an_error_that_waiting_does_not_mend_ends_the_turn() {
 // recovery 25, D1: the answer that is to be replaced stays until there is a new one.
 #[test]
 fn a_regeneration_goes_on_as_one() {
-    let world = recovering().model(script![text("old"), text("n").gate("never"), text("new")]);
+    let world = world().model(script![text("old"), text("n").gate("never"), text("new")]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();
@@ -342,7 +338,7 @@ fn a_regeneration_goes_on_as_one() {
 // recovery 26: the application does not want the beginning.
 #[test]
 fn what_is_not_to_be_kept_is_begun_anew() {
-    let agent = agent().on_recovery(|_| RecoveryDecision { persist: false, ..RecoveryDecision::default() });
+    let agent = Custom::new().on_recovery(|_| RecoveryDecision { persist: false, ..RecoveryDecision::default() });
     let world = World::new(agent).model(script![text_deltas(&["a"; 25]).gate("never"), text("fresh")]);
     let tab = world.connect("S1");
     tab.send("hi");
@@ -357,7 +353,7 @@ fn what_is_not_to_be_kept_is_begun_anew() {
 // recovery 27, I12: what a tool did is kept in any case.
 #[test]
 fn what_a_tool_did_is_kept_in_any_case() {
-    let agent = agent()
+    let agent = Custom::new()
         .on_recovery(|_| RecoveryDecision { persist: false, ..RecoveryDecision::default() })
         .tools(|_| Tools::new().with(tool("look", |_, _| async { Ok(json!("seen")) })));
     let world = World::new(agent).model(script![call("look", json!({})), text_deltas(&["a"; 25]).gate("never"), text("fresh")]);
@@ -373,7 +369,7 @@ fn what_a_tool_did_is_kept_in_any_case() {
 // recovery 6: stopped, and dead before that reached the provider.
 #[test]
 fn what_was_stopped_stays_stopped() {
-    let world = recovering().model(script![text_deltas(&["a"; 25]).gate("never")]);
+    let world = world().model(script![text_deltas(&["a"; 25]).gate("never")]);
     let tab = world.connect("S1");
     let request = tab.send("hi");
     world.run();
@@ -389,7 +385,7 @@ fn what_was_stopped_stays_stopped() {
 fn a_parked_turn_is_not_taken_up() {
     let seen = crate::custom::Seen::default();
     let runs = seen.clone();
-    let agent = agent().tools(move |_| {
+    let agent = Custom::new().tools(move |_| {
         let runs = runs.clone();
         Tools::new().with(
             tool("pay", move |_, _| {
@@ -422,7 +418,7 @@ fn a_parked_turn_is_not_taken_up() {
 fn a_call_of_the_page_is_still_open_after_a_death() {
     let gates = Gates::default();
     let waits = gates.clone();
-    let agent = agent().tools(move |_| {
+    let agent = Custom::new().tools(move |_| {
         let waits = waits.clone();
         Tools::new().with(Tool::client_dynamic("look", "Looks", json!({ "type": "object" }))).with(tool("work", move |_, _| {
             let waits = waits.clone();
@@ -454,7 +450,7 @@ fn a_tool_that_may_run_again_does_with_its_key() {
     let seen = crate::custom::Seen::default();
     let gates = Gates::default();
     let (runs, waits) = (seen.clone(), gates.clone());
-    let agent = agent().tools(move |_| {
+    let agent = Custom::new().tools(move |_| {
         let (runs, waits) = (runs.clone(), waits.clone());
         Tools::new().with(
             tool("pay", move |_, scope: TurnScope| {
@@ -484,7 +480,7 @@ fn a_tool_that_may_run_again_does_with_its_key() {
 // recovery 47, 48, 53: deaths that are progress do not count as attempts, but as deaths.
 #[test]
 fn progress_resets_the_attempts() {
-    let agent = agent().config(|config| config.chat_recovery.max_interrupted_attempts = None);
+    let agent = Custom::new().config(|config| config.chat_recovery.max_interrupted_attempts = None);
     let world = World::new(agent).model_fn(|_| text_deltas(&["word "; 12]).gate("never"));
     let tab = world.connect("S1");
     tab.send("hi");
@@ -501,7 +497,7 @@ fn progress_resets_the_attempts() {
 // recovery 55
 #[test]
 fn the_application_may_have_a_budget_of_its_own() {
-    let agent = agent().keeps_recovering(|_| false);
+    let agent = Custom::new().keeps_recovering(|_| false);
     let seen = agent.seen.clone();
     let world = World::new(agent).model_fn(|_| text_deltas(&["word "; 12]).gate("never"));
     let tab = world.connect("S1");
@@ -521,7 +517,7 @@ fn the_application_may_have_a_budget_of_its_own() {
 #[test]
 fn a_cleared_conversation_is_not_recovered() {
     let limited = http_error(429, json!({ "error": { "message": "slow down" } })).header("retry-after", "45");
-    let world = recovering().model(script![limited]);
+    let world = world().model(script![limited]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run_until(|world| !world.events_named("chat:recovery:scheduled").is_empty());
@@ -534,7 +530,7 @@ fn a_cleared_conversation_is_not_recovered() {
 
 /// A conversation whose only turn was given up while nobody looked.
 fn given_up() -> (World<Custom>, Client) {
-    let world = World::new(agent()).model_fn(|request| match request.last_user().as_str() {
+    let world = World::new(Custom::new()).model_fn(|request| match request.last_user().as_str() {
         "hello" => text("hi there"),
         _ => text_deltas(&["word "; 30]).gate("never"),
     });
@@ -574,7 +570,7 @@ fn a_turn_that_was_given_up_is_told_to_whoever_comes_until_one_ends_well() {
 // wire 160: giving up is said before the flag goes down.
 #[test]
 fn giving_up_is_said_before_the_flag_goes_down() {
-    let world = World::new(agent()).model_fn(|_| text_deltas(&["word "; 30]).gate("never"));
+    let world = World::new(Custom::new()).model_fn(|_| text_deltas(&["word "; 30]).gate("never"));
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();
@@ -593,7 +589,7 @@ fn giving_up_is_said_before_the_flag_goes_down() {
 // wire 163: a flag that is older than a quarter of an hour says nothing any more.
 #[test]
 fn an_old_flag_is_not_shown() {
-    let world = recovering().model(script![text_deltas(&["a"; 25]).gate("never"), text("b").gate("never")]);
+    let world = world().model(script![text_deltas(&["a"; 25]).gate("never"), text("b").gate("never")]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();
