@@ -1079,6 +1079,8 @@ fn rows_of_the_release_before_are_taken_over() {
         "ALTER TABLE wk_call DROP COLUMN wait_ms",
         "DROP TABLE wk_submission",
         "ALTER TABLE wk_turn DROP COLUMN last_attempt_at",
+        "ALTER TABLE wk_turn DROP COLUMN claims",
+        "ALTER TABLE wk_turn DROP COLUMN stash",
         "UPDATE wk_meta SET v = '1' WHERE k = 'schema'",
         "INSERT INTO wk_msg (id, parent, role, turn, bytes, hash) SELECT 'q2', (SELECT v FROM wk_meta WHERE k = 'leaf'), 'user', NULL, 60, 'x'",
         "INSERT INTO wk_msg_part (id, n, body) VALUES ('q2', 0, '{\"id\":\"q2\",\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"text\":\"Pay.\"}]}')",
@@ -1107,7 +1109,7 @@ fn rows_of_the_release_before_are_taken_over() {
     let said =
         ["user: Go.", "assistant: Fine.", "user: Pay.", "assistant: [pay output-error] Fine.", "user: More.", "assistant: Fine."];
     assert_eq!(world.said(), said);
-    assert_eq!(texts(&world, "SELECT v FROM wk_meta WHERE k = 'schema'"), ["3"]);
+    assert_eq!(texts(&world, "SELECT v FROM wk_meta WHERE k = 'schema'"), ["4"]);
     assert_eq!(unrest(&world, &[]), Vec::<String>::new());
     ask(&world, |h| async move { h.submit_messages(vec![UiMessage::user("s", "S")], SubmitOptions::default()).await }).unwrap();
     world.run();
