@@ -140,6 +140,7 @@ impl Engine {
             anchor: Some(parked.message.clone()),
             reply: Some(parked.message),
             cancelled: false,
+            outdated: false,
             yields: false,
             not_before: Some(cx.now + limits::CONTINUATION_MS),
             chain: 0,
@@ -286,6 +287,12 @@ impl Engine {
             first.not_before = None;
         }
         Ok(Some(id))
+    }
+
+    /// Shows what came of calls of an earlier leg to every page that cannot take it from the stream.
+    pub(super) fn show_earlier_leg_unseeded(&self, cx: &mut Cx<'_>) -> Result<()> {
+        let recovers = self.running.as_ref().is_some_and(|running| running.turn.counters.is_recovering());
+        self.show_earlier_leg(cx, if recovers { self.clients.live() } else { self.clients.unseeded() })
     }
 
     /// Shows what came of calls of an earlier leg to pages that cannot take it from the stream (wire X29): the message as it was, with

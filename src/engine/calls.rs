@@ -479,7 +479,7 @@ impl Engine {
             self.put(cx, Chunk::ToolOutputError { call, error, dynamic: false });
             self.progress(slot, Progress::Settled);
         }
-        self.show_earlier_leg(cx, self.clients.unseeded())?;
+        self.show_earlier_leg_unseeded(cx)?;
         self.start_ready(cx)?;
         self.step_if_settled(cx)
     }
@@ -571,7 +571,7 @@ impl Engine {
             running.stream.flush(cx)?;
         }
         if self.running.as_ref().is_some_and(|r| r.earlier.contains(call)) {
-            self.show_earlier_leg(cx, self.clients.unseeded())?;
+            self.show_earlier_leg_unseeded(cx)?;
         }
         if let Some(text) = fatal {
             let error = ModelError::new(ModelErrorClass::InvalidRequest, text.clone());

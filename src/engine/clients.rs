@@ -364,7 +364,7 @@ impl Engine {
                 }
             } else if running.stream.started {
                 let continuation = running.extends;
-                let seeded = self.clients.is_seeded(conn);
+                let seeded = self.clients.is_seeded(conn) && !running.turn.counters.is_recovering();
                 let frame = |seq: i64, chunk: &str| {
                     let chunk = if seeded || !running.is_of_earlier_leg(chunk) { chunk } else { "" };
                     wire::chunk(id, chunk, Some(seq), continuation, true)

@@ -231,8 +231,21 @@ impl Engine {
 
     /// Whether what a turn answers, or extends, is still part of the conversation.
     fn is_on_path(&self, cx: &Cx<'_>, turn: &Turn) -> Result<bool> {
+        if turn.outdated {
+            return Ok(false);
+        }
         let (Some(anchor), Some(leaf)) = (&turn.anchor, &self.leaf) else { return Ok(turn.anchor.is_none()) };
         Ok(anchor == leaf || messages::next_on_path(cx.db, anchor, leaf)?.is_some())
+    }
+
+    /// This message says something else now: the turn that answers it does not go on by itself after an interruption (decision 35).
+    pub(super) fn outdate(&mut self, cx: &mut Cx<'_>, message: &str) -> Result<()> {
+        let present = self.running.as_mut().map(|running| &mut running.turn).or(self.waiting.as_mut());
+        if let Some(turn) = present.filter(|turn| turn.anchor.as_deref() == Some(message)) {
+            turn.outdated = true;
+            turns::outdate(cx.db, &turn.id)?;
+        }
+        Ok(())
     }
 
     /// What the attempts so far left, as one message: the stored one, and their logs. Calls are closed, but for those that go on.
@@ -347,6 +360,8 @@ impl Engine {
         });
         running.calls = if extends { ready.collect() } else { Vec::new() };
         running.earlier = running.calls.iter().map(|call| call.id.clone()).collect();
+        // Not every page can take what comes of these calls from the stream.
+        running.heals |= !running.earlier.is_empty();
         running.reply = if extends { Accumulator::extending(message) } else { Accumulator::new(&message.id) };
         running.extends = extends;
         running.phase = Phase::Preparing;

@@ -359,7 +359,9 @@ impl Engine {
         let mut live = self.clients.live();
         let mut blank = Vec::new();
         if running.is_of_earlier_leg(&json) {
-            (live, blank) = live.into_iter().partition(|conn| self.clients.is_seeded(conn));
+            // With what a page begins that attached before its object died is not known any more.
+            let known = !running.turn.counters.is_recovering();
+            (live, blank) = live.into_iter().partition(|conn| known && self.clients.is_seeded(conn));
         }
         let seq = (json.len() <= limits::ROW_MAX).then_some(running.stream.next_seq);
         if !live.is_empty() {

@@ -61,6 +61,8 @@ pub struct Turn {
     pub attempt: u32,
     /// Whether someone stopped it before its slot.
     pub cancelled: bool,
+    /// Whether what it answers was changed since it began: it does not go on after an interruption.
+    pub outdated: bool,
     /// Whether it gives way to a later one that does.
     pub yields: bool,
     /// Before when it must not start.
@@ -179,6 +181,11 @@ pub fn cancel(db: &dyn Sql, id: &TurnId) -> Result<()> {
     db.run("UPDATE wk_turn SET cancel = 1 WHERE id = ?1", &[id.as_str().into()])
 }
 
+/// What a turn answers was changed while it is answered.
+pub fn outdate(db: &dyn Sql, id: &TurnId) -> Result<()> {
+    db.run("UPDATE wk_turn SET cancel = 2 WHERE id = ?1 AND cancel = 0", &[id.as_str().into()])
+}
+
 /// A turn comes to rest for good. Its request is no longer needed, its outcome is.
 pub fn finish(db: &dyn Sql, id: &TurnId, state: &'static str, reason: Option<&str>, now: Millis) -> Result<()> {
     db.run(
@@ -254,7 +261,8 @@ pub fn live(db: &dyn Sql) -> Result<Vec<(Turn, Live)>> {
                 anchor: row.opt_text(5)?.map(MessageId::from),
                 reply: row.opt_text(6)?.map(MessageId::from),
                 attempt: u32::try_from(row.int(7)?).unwrap_or_default(),
-                cancelled: row.int(8)? != 0,
+                cancelled: row.int(8)? == 1,
+                outdated: row.int(8)? == 2,
                 body: None,
                 client_tools: None,
                 metadata: None,

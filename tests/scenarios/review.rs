@@ -653,7 +653,6 @@ fn text_deltas_gated() -> Reply {
 
 // wire 170, decision 32: an allowed call runs in the life that follows; its outcome comes to a tab that has no such call in its answer
 #[test]
-#[ignore = "the hook shows an error: No tool invocation found for tool call ID"]
 fn the_outcome_of_an_allowed_call_reaches_a_tab_that_lost_its_answer() {
     for action in ["stop", "add", "send"] {
         let gates = Gates::default();
@@ -698,7 +697,6 @@ fn the_outcome_of_an_allowed_call_reaches_a_tab_that_lost_its_answer() {
 
 // recovery 84, decision 35: the stock hook's edit keeps the id of the message, and yet what was being answered is gone
 #[test]
-#[ignore = "the beginning of the answer to the old text goes on as an answer to the new one, and a second tab keeps it"]
 fn a_question_that_was_edited_is_not_recovered() {
     let world = World::new(Custom::new()).model(script![text_deltas(&["a"; 25]).gate("never"), text("Fine."), text("Too much.")]);
     let (tab, other) = (world.connect("S1"), world.connect("S2"));
