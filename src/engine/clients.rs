@@ -221,11 +221,9 @@ impl Engine {
     pub(super) fn connected(&mut self, cx: &mut Cx<'_>, conn: ConnId, meta: ConnMeta) -> Result<()> {
         let no_protocol = meta.no_protocol;
         self.clients.add(conn.clone(), meta);
-        if self.recovering.is_some() {
-            // Whoever watched an attempt and was not here at its end would protect what it saw of it against everything that follows.
-            for terminal in self.ended.iter().filter(|terminal| terminal.ending == Ending::Recovering) {
-                cx.send_one(&conn, wire::terminal(terminal));
-            }
+        // Whoever watched an attempt and was not here at its end would protect what it saw of it against everything that follows.
+        for terminal in self.ended.iter().filter(|terminal| terminal.ending == Ending::Recovering) {
+            cx.send_one(&conn, wire::terminal(terminal));
         }
         if let Some(id) = self.active_stream() {
             self.clients.wait(&conn, Waiting::Offered);
