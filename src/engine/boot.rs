@@ -25,6 +25,19 @@ impl Engine {
         let owed = std::mem::take(&mut self.owed_at_boot);
         self.take_over_hooks(cx, owed)?;
         let interrupted = self.dead.take();
+        if mutant!(W8)
+            && let Some(parked) = self.parked.take()
+        {
+            let mut turn = parked.turn;
+            turn.counters.interrupted += 1;
+            turns::retry(cx.db, &turn)?;
+            turns::park(cx.db, &turn.id)?;
+            if turn.counters.interrupted >= 5 {
+                self.give_up(cx, turn, super::budget::Reason::InterruptedAttemptsExceeded)?;
+            } else {
+                self.parked = Some(super::barrier::Parked { turn, message: parked.message });
+            }
+        }
         let lost = interrupted.is_some() || !self.queue.is_empty();
         // Sockets that outlived an attempt of recovery still show it.
         self.recovering = self.recovering.take().or_else(|| {

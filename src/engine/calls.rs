@@ -364,7 +364,7 @@ impl Engine {
         let gated: Vec<(u32, ToolDef, bool)> = ready
             .filter_map(|c| {
                 let tool = self.tool(&c.name)?.clone();
-                let unclear = tool.ambiguous == Ambiguous::Ask && self.was_interrupted(c);
+                let unclear = tool.ambiguous == Ambiguous::Ask && self.was_interrupted(c) && !mutant!(N10);
                 Some((c.slot, tool, unclear))
             })
             .filter(|(_, tool, unclear)| tool.gate != Gate::Never || *unclear)
@@ -519,7 +519,9 @@ impl Engine {
                     wait_ms: None,
                     boot: &self.boot,
                 };
-                calls::insert(cx.db, &new, cx.now)?;
+                if !mutant!(N11) {
+                    calls::insert(cx.db, &new, cx.now)?;
+                }
             }
             cx.push(Effect::RunTool(
                 running.fence.clone(),

@@ -313,6 +313,9 @@ impl Engine {
 
     /// The latest accepted request that does not stream yet.
     fn accepted(&self) -> Option<RequestId> {
+        if mutant!(W23) {
+            return None;
+        }
         // A turn that is being recovered is known by the id it was asked for under.
         self.queue.back().map(|t| &t.request_id).or(self.present().next().map(|t| &t.root)).cloned()
     }
@@ -375,6 +378,9 @@ impl Engine {
                 })?;
                 for (seq, chunk) in running.stream.buffered() {
                     cx.send_one(conn, frame(seq, chunk));
+                    if mutant!(W22) {
+                        cx.send_one(conn, frame(seq, chunk));
+                    }
                 }
                 cx.send_one(conn, wire::replay_complete(id, continuation));
                 if !running.resumed.contains(conn) {

@@ -150,6 +150,7 @@ impl Engine {
                     let older = parked.replace(barrier::Parked { turn, message });
                     live.extend(older.map(|older| Turn { cancelled: true, ..older.turn }));
                 }
+                (turns::Live::Queued, _) if mutant!(W13) && turn.attempt == 0 => {}
                 (turns::Live::Queued | turns::Live::Waiting | turns::Live::Parked, _) => live.push(turn),
             }
         }
@@ -175,6 +176,11 @@ impl Engine {
             live.iter().chain(&waiting).map(|t| t.seq).chain(dead.as_ref().map(|(t, _)| t.seq)).chain(submission_rows::last_seq(db)?);
         let last_seq = last_seq.max().unwrap_or(0);
         let owed_at_boot = outbox::owed(db)?;
+        if mutant!(W32)
+            && let Some(leaf) = meta::get(db, meta::LEAF)?
+        {
+            messages::path(db, &leaf, usize::MAX)?;
+        }
         let alarm = dead.is_some() || waiting.is_some() || !live.is_empty() || !submissions.is_empty() || !owed_at_boot.is_empty();
         Ok(Engine {
             alarm: alarm.then_some(Millis(0)),
@@ -282,7 +288,12 @@ impl Engine {
             Input::Boot(sockets) => self.boot(cx, sockets)?,
             Input::Connected(conn, meta) => self.connected(cx, conn, meta)?,
             Input::Frame(conn, text) => self.frame(cx, &conn, &text)?,
-            Input::Disconnected(conn) => self.disconnected(&conn),
+            Input::Disconnected(conn) => {
+                self.disconnected(&conn);
+                if mutant!(W26) {
+                    self.abort(cx)?;
+                }
+            }
             Input::Alarm(successor) => self.alarm_fired(cx, successor)?,
             Input::Wake => self.waking = None,
             Input::Command(command, reply) => self.command(cx, command, reply)?,

@@ -67,7 +67,7 @@ impl Partial {
     }
 
     fn waits_for_someone(&self) -> bool {
-        self.open.iter().any(|call| matches!(call.state, State::Waiting | State::AwaitingApproval))
+        self.open.iter().any(|call| matches!(call.state, State::Waiting | State::AwaitingApproval) || mutant!(W7))
     }
 }
 
@@ -84,18 +84,27 @@ impl Engine {
 
     /// The first step of an incarnation found an attempt of one that is gone, or of one that could not go on for this reason.
     pub(super) fn take_up(&mut self, cx: &mut Cx<'_>, mut turn: Turn, stream: &str, fault: Option<Fault>) -> Result<()> {
-        let progress = turn.progress + streams::segments(cx.db, stream)?;
+        if mutant!(W35) && self.recovering.is_some() {
+            return Ok(());
+        }
+        let progress = if mutant!(W5) { 0 } else { turn.progress } + streams::segments(cx.db, stream)?;
         let reply = turn.reply.clone().unwrap_or_else(|| turn.id.as_str().into());
         let open = calls::open(cx.db, &reply)?;
         let parked = open.iter().any(|call| matches!(call.state, State::Waiting | State::AwaitingApproval));
         turns::drop_attempts(cx.db, &turn.id)?;
+        if mutant!(W6) {
+            return Ok(());
+        }
         self.detected(cx, &turn);
         let verdict =
             budget::evaluate(&turn.counters, progress, Trigger::Interrupted { boots: 1 }, parked, cx.now, &self.config.chat_recovery);
         let (Verdict::Go { counters, .. } | Verdict::Seal { counters, .. }) = verdict;
         turn.counters = counters;
         cx.emit(self.about("chat:recovery:attempt", &turn));
-        if turn.claims >= limits::RECOVERY_CLAIMS {
+        if mutant!(W4) && cx.now.since(turn.created_at) > 900_000 {
+            return self.give_up(cx, turn, Reason::NoProgressTimeout);
+        }
+        if turn.claims >= limits::RECOVERY_CLAIMS && !mutant!(W36) {
             // Whatever is read of it, or asked about it, ends the object: it is brought to rest unread (recovery 60).
             return self.seal_unread(cx, turn, stream);
         }
@@ -116,7 +125,7 @@ impl Engine {
 
     /// Whether a turn is to rest rather than to go on by itself (I29).
     fn is_too_old(&self, cx: &Cx<'_>, turn: &Turn) -> bool {
-        self.config.chat_recovery.max_turn_age_ms.is_some_and(|most| cx.now.since(turn.created_at) > i64::from(most))
+        !mutant!(W39) && self.config.chat_recovery.max_turn_age_ms.is_some_and(|most| cx.now.since(turn.created_at) > i64::from(most))
     }
 
     /// The first interruption of a leg.
@@ -129,6 +138,9 @@ impl Engine {
     /// Clients learn that this request ends and its turn goes on.
     fn close_attempt(&mut self, cx: &mut Cx<'_>, turn: &Turn) {
         let terminal = last_end(turn);
+        if mutant!(W12) {
+            return;
+        }
         cx.send(self.clients.all(), wire::terminal(&terminal));
         self.remember_ending(terminal);
         if self.recovering.is_none() {
@@ -149,9 +161,20 @@ impl Engine {
         turn.request_id = cx.rng.text(16).into();
         turn.not_before = None;
         turn.claims = turn.claims.saturating_add(1);
+        if mutant!(W14) {
+            turn.reply = None;
+        }
         self.choose_reply(cx, &mut turn);
         turns::read_asked(cx.db, &mut turn)?;
+        let counters = turn.counters;
+        if mutant!(W2) {
+            turn.counters = Default::default();
+        }
+        if mutant!(W36) {
+            (turn.counters, turn.claims) = Default::default();
+        }
         turns::retry(cx.db, &turn)?;
+        turn.counters = counters;
         let fence = Fence { turn: turn.id.clone(), attempt: turn.attempt, boot: self.boot.clone() };
         let reply = Accumulator::new(turn.reply.as_deref().unwrap_or_default());
         self.run(cx, turn, Phase::Recovering, reply, false)?;
@@ -161,15 +184,14 @@ impl Engine {
 
     /// Work of an earlier attempt does not end: it is tried again a little later, as often as there may be attempts (decision 38).
     pub(super) fn unstable(&mut self, cx: &mut Cx<'_>) -> Result<()> {
-        let unread = |running: &&mut Box<Running>| running.phase == Phase::Recovering && running.partial.is_none();
-        let Some(mut running) = self.running.take_if(|running| unread(&&mut *running)) else { return Ok(()) };
-        let mut turn = running.turn.clone();
+        let unread = |running: &mut Box<Running>| running.phase == Phase::Recovering && running.partial.is_none();
+        let Some(running) = self.running.take_if(unread) else { return Ok(()) };
+        let mut turn = running.turn;
         turns::drop_attempts(cx.db, &turn.id)?;
         turn.claims = 0;
         turn.counters.since_progress = turn.counters.since_progress.saturating_add(1);
         cx.emit(self.about("chat:recovery:attempt", &turn));
         if turn.counters.since_progress >= self.config.chat_recovery.max_attempts.max(1) {
-            running.turn = turn.clone();
             return self.give_up(cx, turn, Reason::StableTimeout);
         }
         self.wait_again(cx, turn, limits::STABLE_RETRY_MS)
@@ -197,7 +219,10 @@ impl Engine {
             return self.skip_recovery(cx);
         }
         let partial = self.fold(cx, &turn)?;
-        if partial.complete && partial.open.is_empty() {
+        if mutant!(W16) && partial.kind() == RecoveryKind::Retry && !partial.stream.is_empty() {
+            return self.skip_recovery(cx);
+        }
+        if partial.complete && partial.open.is_empty() && !mutant!(N12) {
             return self.complete_recovered(cx, partial);
         }
         if partial.waits_for_someone() {
@@ -235,7 +260,7 @@ impl Engine {
             return Ok(false);
         }
         let (Some(anchor), Some(leaf)) = (&turn.anchor, &self.leaf) else { return Ok(turn.anchor.is_none()) };
-        Ok(anchor == leaf || messages::next_on_path(cx.db, anchor, leaf)?.is_some())
+        Ok(anchor == leaf || !mutant!(N9) && messages::next_on_path(cx.db, anchor, leaf)?.is_some())
     }
 
     /// This message says something else now: the turn that answers it does not go on by itself after an interruption (decision 35).
@@ -276,7 +301,7 @@ impl Engine {
         }
         let mut open = calls::open(cx.db, &id)?;
         let (lost, open_now): (Vec<_>, Vec<_>) = open.drain(..).partition(|call| {
-            let again = call.effect != EffectClass::Once && call.claims < limits::TOOL_CLAIMS;
+            let again = (call.effect != EffectClass::Once && call.claims < limits::TOOL_CLAIMS) || mutant!(W7);
             (call.state == State::Started && !again) || reply.call(&call.call).is_none()
         });
         let mut orphans = Vec::new();
@@ -315,7 +340,7 @@ impl Engine {
         for attempt in 1..turn.attempt {
             let stream = format!("{}.{attempt}", turn.id);
             let segments = streams::segments(cx.db, &stream)?;
-            if segments > 0 {
+            if segments > 0 && !mutant!(W28) {
                 turn.progress += segments;
                 streams::drop_stream(cx.db, &stream)?;
             }
@@ -340,7 +365,7 @@ impl Engine {
         }
         let kind = partial.kind();
         let Partial { mut message, extends, open, orphans, lost, .. } = *partial;
-        let kept = decision.persist || message.parts.iter().any(|part| call_id(part).is_some() && is_settled(part));
+        let kept = decision.persist || !mutant!(W9) && message.parts.iter().any(|part| call_id(part).is_some() && is_settled(part));
         let stored = kept && self.store_reply(cx, &running.turn, extends, &mut message)?;
         self.drop_logs(cx, &mut running.turn)?;
         turns::retry(cx.db, &running.turn)?;
@@ -351,7 +376,7 @@ impl Engine {
             cx.send(self.clients.all(), wire::message_updated(&message.json()));
         }
         cx.emit(self.about("chat:recovery:scheduled", &running.turn).with("recoveryKind", kind.as_str()).with("delayMs", 0));
-        let extends = stored || extends;
+        let extends = (stored || extends) && !mutant!(W15);
         running.orphans = orphans.into_iter().filter(|_| extends).map(|part| (message.id.as_str().into(), part)).collect();
         running.lost = lost;
         let ready = open.iter().enumerate().filter_map(|(n, call)| {

@@ -18,6 +18,10 @@ impl Engine {
     pub(super) fn plan_alarm(&mut self, cx: &mut Cx<'_>) {
         let active =
             self.running.is_some() || self.waiting.is_some() || self.something_waits() || !self.hooks.is_empty() || self.hook_runs;
+        if mutant!(W41) && self.alarm.is_none() && self.running.is_some() {
+            return;
+        }
+        let active = active || mutant!(W27);
         let beat = active.then(|| cx.now + limits::HEARTBEAT_MS);
         let attempt = self.waiting.as_ref().filter(|_| self.running.is_none()).and_then(|turn| turn.not_before);
         let due = self.next_deadline.into_iter().chain(attempt).min();

@@ -75,7 +75,7 @@ impl Stream {
     /// kept all the same, in parts, because nobody may do it again (I12).
     fn take(&mut self, json: String, chunk: &Chunk, now: Millis) {
         if json.len() > limits::ROW_MAX {
-            if matches!(chunk, Chunk::ToolOutputAvailable { preliminary: false, .. }) {
+            if matches!(chunk, Chunk::ToolOutputAvailable { preliminary: false, .. }) && !mutant!(N8) {
                 self.large = Some(json);
             }
             return;
@@ -87,7 +87,12 @@ impl Stream {
     }
 
     fn is_due(&self, more_chunks: usize, more_bytes: usize, now: Millis) -> bool {
-        self.buffer.len() + more_chunks >= limits::SEGMENT_CHUNKS
+        let most = match () {
+            () if mutant!(W29) => 1,
+            () if mutant!(N7) => 100,
+            () => limits::SEGMENT_CHUNKS,
+        };
+        self.buffer.len() + more_chunks >= most
             || self.buffered_bytes + more_bytes >= limits::SEGMENT_BYTES
             || self.buffered_since.is_some_and(|since| now.since(since) >= limits::SEGMENT_MS)
     }

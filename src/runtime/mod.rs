@@ -189,7 +189,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
                 AlarmPlan::Clear => self.platform.arm(None),
             }
         };
-        let result = if buffers_only { body() } else { db.transaction(&mut body) };
+        let result = if buffers_only || mutant!(N6) { body() } else { db.transaction(&mut body) };
         *self.rng.borrow_mut() = Some(rng);
         match result {
             Ok(()) => {

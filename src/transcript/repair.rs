@@ -134,7 +134,6 @@ fn normalise_input(part: &mut Part) -> bool {
     }
     let input = call_input(part);
     part.insert("input".into(), input);
-    part.shift_remove("rawInput");
     true
 }
 
