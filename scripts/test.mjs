@@ -124,7 +124,9 @@ const STAGES = [
     byName: true,
     needs: ["e2e-worker"],
     limit: 30,
-    commands: (extra) => [nodeTest(...extra, "tests/e2e/peer/compare.test.mjs", "tests/e2e/peer/budget.test.mjs")],
+    commands: (extra) => [
+      nodeTest(...extra, ...["compare", "budget", "repair"].map((name) => `tests/e2e/peer/${name}.test.mjs`)),
+    ],
   },
 ];
 
