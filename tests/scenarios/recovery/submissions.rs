@@ -1,0 +1,3 @@
+//! Recovery of submissions (`recovery.md` §7.8).
+
+use super::*;
