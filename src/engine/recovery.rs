@@ -459,12 +459,15 @@ impl Engine {
         }
     }
 
-    /// A turn that was interrupted came to its end by itself.
-    pub(super) fn incident_over(&self, cx: &mut Cx<'_>, turn: &Turn, ending: Ending) {
+    /// A turn that was interrupted came to its end by itself, or waits for somebody as it did before.
+    pub(super) fn incident_over(&self, cx: &mut Cx<'_>, turn: &Turn, ending: Ending, only_waits: bool) {
         if !turn.counters.is_recovering() {
             return;
         }
         cx.emit(match ending {
+            Ending::Completed if only_waits => {
+                self.about("chat:recovery:skipped", turn).with("reason", "awaiting_client_interaction")
+            }
             Ending::Completed => self.about("chat:recovery:completed", turn),
             Ending::Error => self.about("chat:recovery:failed", turn).with("reason", "turn_failed"),
             Ending::Aborted | Ending::Skipped | Ending::Recovering => {

@@ -551,7 +551,7 @@ impl Engine {
         }
         self.remember_ending(terminal);
         self.recovered(cx);
-        self.incident_over(cx, &turn, ending);
+        self.incident_over(cx, &turn, ending, parks && running.phase == Phase::Recovering);
 
         let status = match ending {
             Ending::Completed => TurnStatus::Completed,
