@@ -54,11 +54,20 @@ impl Engine {
     }
 
     /// A turn that cannot even be read is brought to rest by its row alone. Its log stays, for whoever was away.
-    pub(super) fn seal_unread(&mut self, cx: &mut Cx<'_>, turn: Turn, stream: &str) -> Result<()> {
-        self.exhaust(cx, &turn, Reason::RecoveryError, RecoveryKind::Continue, stream.to_owned(), None)?;
+    pub(super) fn seal_unread(&mut self, cx: &mut Cx<'_>, turn: Turn) -> Result<()> {
+        // Attempts that could not read it wrote nothing: at most one log holds anything.
+        let mut log = format!("{}.{}", turn.id, turn.attempt);
+        for attempt in (1..turn.attempt).rev() {
+            let earlier = format!("{}.{attempt}", turn.id);
+            if streams::segments(cx.db, &earlier)? > 0 {
+                log = earlier;
+                break;
+            }
+        }
+        self.exhaust(cx, &turn, Reason::RecoveryError, RecoveryKind::Continue, log.clone(), None)?;
         let body = self.config.chat_recovery.terminal_message.to_string();
         let reason = Reason::RecoveryError.as_str();
-        self.end_recovery(cx, turn, Rest { ending: Ending::Error, reason, body, partial: None, log: Some(stream.to_owned()) })
+        self.end_recovery(cx, turn, Rest { ending: Ending::Error, reason, body, partial: None, log: Some(log) })
     }
 
     fn exhaust(

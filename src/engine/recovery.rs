@@ -97,7 +97,7 @@ impl Engine {
         cx.emit(self.about("chat:recovery:attempt", &turn));
         if turn.claims >= limits::RECOVERY_CLAIMS {
             // Whatever is read of it, or asked about it, ends the object: it is brought to rest unread (recovery 60).
-            return self.seal_unread(cx, turn, stream);
+            return self.seal_unread(cx, turn);
         }
         match (fault, verdict) {
             (Some(fault), _) if fault.ends_turn() => self.give_up(cx, turn, fault.reason()),
@@ -108,7 +108,7 @@ impl Engine {
                 }
                 // Sockets that outlived the object still show the attempt as running (wire X7).
                 self.close_attempt(cx, &turn);
-                self.attempt(cx, turn)
+                self.attempt(cx, turn, false)
             }
             (_, Verdict::Seal { reason, .. }) => self.give_up(cx, turn, reason),
         }
@@ -144,8 +144,8 @@ impl Engine {
         }
     }
 
-    /// Opens the next attempt of a turn. It is on disk before anything else is done.
-    pub(super) fn attempt(&mut self, cx: &mut Cx<'_>, mut turn: Turn) -> Result<()> {
+    /// Opens the next attempt of a turn. It is on disk before anything else is done. `told` says that events told when it is due.
+    pub(super) fn attempt(&mut self, cx: &mut Cx<'_>, mut turn: Turn, told: bool) -> Result<()> {
         turn.request_id = cx.rng.text(16).into();
         turn.not_before = None;
         turn.claims = turn.claims.saturating_add(1);
@@ -154,7 +154,7 @@ impl Engine {
         turns::retry(cx.db, &turn)?;
         let fence = Fence { turn: turn.id.clone(), attempt: turn.attempt, boot: self.boot.clone() };
         let reply = Accumulator::new(turn.reply.as_deref().unwrap_or_default());
-        self.run(cx, turn, Phase::Recovering, reply, false)?;
+        self.run(cx, turn, Phase::Recovering, reply, false)?.told = told;
         cx.push(Effect::Confirm(fence));
         Ok(())
     }
@@ -165,6 +165,9 @@ impl Engine {
         let Some(mut running) = self.running.take_if(|running| unread(&&mut *running)) else { return Ok(()) };
         let mut turn = running.turn.clone();
         turns::drop_attempts(cx.db, &turn.id)?;
+        if !running.told {
+            cx.emit(self.about("chat:recovery:scheduled", &turn).with("delayMs", 0));
+        }
         turn.claims = 0;
         turn.counters.since_progress = turn.counters.since_progress.saturating_add(1);
         cx.emit(self.about("chat:recovery:attempt", &turn));
@@ -172,14 +175,15 @@ impl Engine {
             running.turn = turn.clone();
             return self.give_up(cx, turn, Reason::StableTimeout);
         }
-        self.wait_again(cx, turn, limits::STABLE_RETRY_MS)
+        self.wait_again(cx, turn, limits::STABLE_RETRY_MS, None)
     }
 
     /// The next attempt of a turn is due in a while.
-    fn wait_again(&mut self, cx: &mut Cx<'_>, mut turn: Turn, ms: u32) -> Result<()> {
+    fn wait_again(&mut self, cx: &mut Cx<'_>, mut turn: Turn, ms: u32, kind: Option<RecoveryKind>) -> Result<()> {
         turn.not_before = Some(cx.now + i64::from(ms));
         turns::wait(cx.db, &turn)?;
-        cx.emit(self.about("chat:recovery:scheduled", &turn).with("delayMs", ms));
+        let event = self.about("chat:recovery:scheduled", &turn).with("recoveryKind", kind.map(RecoveryKind::as_str));
+        cx.emit(event.with("delayMs", ms));
         self.waiting = Some(turn);
         Ok(())
     }
@@ -337,7 +341,9 @@ impl Engine {
             // Tabs that streamed it protect their own copy, which may be a few words ahead of the disk (O5).
             cx.send(self.clients.all(), wire::message_updated(&message.json()));
         }
-        cx.emit(self.about("chat:recovery:scheduled", &running.turn).with("recoveryKind", kind.as_str()).with("delayMs", 0));
+        if !running.told {
+            cx.emit(self.about("chat:recovery:scheduled", &running.turn).with("recoveryKind", kind.as_str()).with("delayMs", 0));
+        }
         let extends = stored || extends;
         running.orphans = orphans.into_iter().filter(|_| extends).map(|part| (message.id.as_str().into(), part)).collect();
         running.lost = lost;
@@ -420,7 +426,8 @@ impl Engine {
                     Trigger::Stalled | Trigger::Interrupted { .. } => 0,
                 };
                 self.close_attempt(cx, &turn);
-                self.wait_again(cx, turn, wait)
+                let kind = if stored || running.extends { RecoveryKind::Continue } else { RecoveryKind::Retry };
+                self.wait_again(cx, turn, wait, Some(kind))
             }
             Verdict::Seal { reason, .. } => self.give_up(cx, turn, reason),
         }
