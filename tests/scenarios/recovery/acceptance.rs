@@ -64,7 +64,7 @@ fn a_cleared_conversation_is_not_recovered() {
 fn a_message_that_was_not_stored_is_sent_again() {
     for refused in [false, true] {
         let world = World::new(agent()).model(script![text("answer")]);
-        let tab = world.connect("S1");
+        let tab = world.socket("S1");
         tab.send("hi");
         if refused {
             world.db().fail(FaultAt::Commit, RESET);
@@ -81,7 +81,7 @@ fn a_message_that_was_not_stored_is_sent_again() {
             world.run();
         }
         assert_eq!((world.said(), asked(&world)), (vec!["user: hi".into(), "assistant: answer".into()], 1));
-        assert_eq!(tab.said(), world.said());
+        assert_eq!(world.connect("S2").said(), world.said());
         assert_at_rest(&world);
     }
 }
