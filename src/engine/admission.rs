@@ -171,6 +171,9 @@ impl Engine {
         {
             self.move_leaf(cx.db, Some(at.as_str().into()))?;
         }
+        if let Some(edited) = &plan.edit {
+            self.skip_edited(cx, &edited.message.id)?;
+        }
         let inserts = !plan.insert.is_empty();
         let collapsed = strategy == MessageConcurrency::MergeCollapse
             && plan.insert.iter().all(|taken| taken.message.role == Role::User)

@@ -54,11 +54,20 @@ impl Engine {
     }
 
     /// A turn that cannot even be read is brought to rest by its row alone. Its log stays, for whoever was away.
-    pub(super) fn seal_unread(&mut self, cx: &mut Cx<'_>, turn: Turn, stream: &str) -> Result<()> {
-        self.exhaust(cx, &turn, Reason::RecoveryError, RecoveryKind::Continue, stream.to_owned(), None)?;
+    pub(super) fn seal_unread(&mut self, cx: &mut Cx<'_>, turn: Turn) -> Result<()> {
+        // Attempts that could not read it wrote nothing: at most one log holds anything.
+        let mut log = format!("{}.{}", turn.id, turn.attempt);
+        for attempt in (1..turn.attempt).rev() {
+            let earlier = format!("{}.{attempt}", turn.id);
+            if streams::segments(cx.db, &earlier)? > 0 {
+                log = earlier;
+                break;
+            }
+        }
+        self.exhaust(cx, &turn, Reason::RecoveryError, RecoveryKind::Continue, log.clone(), None)?;
         let body = self.config.chat_recovery.terminal_message.to_string();
         let reason = Reason::RecoveryError.as_str();
-        self.end_recovery(cx, turn, Rest { ending: Ending::Error, reason, body, partial: None, log: Some(stream.to_owned()) })
+        self.end_recovery(cx, turn, Rest { ending: Ending::Error, reason, body, partial: None, log: Some(log) })
     }
 
     fn exhaust(
@@ -141,11 +150,32 @@ impl Engine {
     pub(super) fn skip_recovery(&mut self, cx: &mut Cx<'_>) -> Result<()> {
         let Some(running) = self.running.take() else { return Ok(()) };
         cx.push(Effect::Cancel(running.fence.clone()));
+        self.leave_behind(cx, running.turn)
+    }
+
+    /// A question was edited, and answered anew with that: an interrupted turn does not go on with the old one (decision 35).
+    pub(super) fn skip_edited(&mut self, cx: &mut Cx<'_>, question: &str) -> Result<()> {
+        let answers = |turn: &Turn| turn.anchor.as_deref() == Some(question);
+        if self.running.as_ref().is_some_and(|running| running.phase == Phase::Recovering && answers(&running.turn)) {
+            return self.skip_recovery(cx);
+        }
+        match self.waiting.take_if(|turn| answers(turn)) {
+            // The attempt before has had its end; this one never began.
+            Some(turn) => {
+                let request_id = cx.rng.text(16).into();
+                self.leave_behind(cx, Turn { request_id, ..turn })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn leave_behind(&mut self, cx: &mut Cx<'_>, turn: Turn) -> Result<()> {
         let reason = "conversation_changed";
-        self.skipped(cx, &running.turn, reason);
-        let partial = Some(self.fold(cx, &running.turn)?);
-        let rest = Rest { ending: Ending::Skipped, reason, body: String::new(), partial, log: None };
-        self.end_recovery(cx, running.turn, rest)
+        self.skipped(cx, &turn, reason);
+        let partial = self.fold(cx, &Turn { attempt: turn.attempt + 1, ..turn.clone() })?;
+        // What is not in the conversation yet must not become the answer of an edited question.
+        let partial = Some(partial).filter(|partial| partial.extends || turn.anchor != self.leaf);
+        self.end_recovery(cx, turn, Rest { ending: Ending::Skipped, reason, body: String::new(), partial, log: None })
     }
 
     pub(super) fn skipped(&self, cx: &mut Cx<'_>, turn: &Turn, reason: &str) {

@@ -172,8 +172,8 @@ impl Engine {
             None => None,
         };
         let submissions = submission_rows::waiting(db)?;
-        let last_seq =
-            live.iter().chain(&waiting).map(|t| t.seq).chain(dead.as_ref().map(|(t, _)| t.seq)).chain(submission_rows::last_seq(db)?);
+        let waits = parked.iter().map(|parked: &barrier::Parked| &parked.turn).chain(dead.iter().map(|(turn, _)| turn));
+        let last_seq = live.iter().chain(&waiting).chain(waits).map(|turn| turn.seq).chain(submission_rows::last_seq(db)?);
         let last_seq = last_seq.max().unwrap_or(0);
         let owed_at_boot = outbox::owed(db)?;
         if mutant!(W32)

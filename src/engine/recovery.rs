@@ -106,7 +106,7 @@ impl Engine {
         }
         if turn.claims >= limits::RECOVERY_CLAIMS && !mutant!(W36) {
             // Whatever is read of it, or asked about it, ends the object: it is brought to rest unread (recovery 60).
-            return self.seal_unread(cx, turn, stream);
+            return self.seal_unread(cx, turn);
         }
         match (fault, verdict) {
             (Some(fault), _) if fault.ends_turn() => self.give_up(cx, turn, fault.reason()),
@@ -117,7 +117,7 @@ impl Engine {
                 }
                 // Sockets that outlived the object still show the attempt as running (wire X7).
                 self.close_attempt(cx, &turn);
-                self.attempt(cx, turn)
+                self.attempt(cx, turn, false)
             }
             (_, Verdict::Seal { reason, .. }) => self.give_up(cx, turn, reason),
         }
@@ -156,8 +156,8 @@ impl Engine {
         }
     }
 
-    /// Opens the next attempt of a turn. It is on disk before anything else is done.
-    pub(super) fn attempt(&mut self, cx: &mut Cx<'_>, mut turn: Turn) -> Result<()> {
+    /// Opens the next attempt of a turn. It is on disk before anything else is done. `told` says that events told when it is due.
+    pub(super) fn attempt(&mut self, cx: &mut Cx<'_>, mut turn: Turn, told: bool) -> Result<()> {
         turn.request_id = cx.rng.text(16).into();
         turn.not_before = None;
         turn.claims = turn.claims.saturating_add(1);
@@ -177,7 +177,7 @@ impl Engine {
         turn.counters = counters;
         let fence = Fence { turn: turn.id.clone(), attempt: turn.attempt, boot: self.boot.clone() };
         let reply = Accumulator::new(turn.reply.as_deref().unwrap_or_default());
-        self.run(cx, turn, Phase::Recovering, reply, false)?;
+        self.run(cx, turn, Phase::Recovering, reply, false)?.told = told;
         cx.push(Effect::Confirm(fence));
         Ok(())
     }
@@ -188,20 +188,24 @@ impl Engine {
         let Some(running) = self.running.take_if(unread) else { return Ok(()) };
         let mut turn = running.turn;
         turns::drop_attempts(cx.db, &turn.id)?;
+        if !running.told {
+            cx.emit(self.about("chat:recovery:scheduled", &turn).with("delayMs", 0));
+        }
         turn.claims = 0;
         turn.counters.since_progress = turn.counters.since_progress.saturating_add(1);
         cx.emit(self.about("chat:recovery:attempt", &turn));
         if turn.counters.since_progress >= self.config.chat_recovery.max_attempts.max(1) {
             return self.give_up(cx, turn, Reason::StableTimeout);
         }
-        self.wait_again(cx, turn, limits::STABLE_RETRY_MS)
+        self.wait_again(cx, turn, limits::STABLE_RETRY_MS, None)
     }
 
     /// The next attempt of a turn is due in a while.
-    fn wait_again(&mut self, cx: &mut Cx<'_>, mut turn: Turn, ms: u32) -> Result<()> {
+    fn wait_again(&mut self, cx: &mut Cx<'_>, mut turn: Turn, ms: u32, kind: Option<RecoveryKind>) -> Result<()> {
         turn.not_before = Some(cx.now + i64::from(ms));
         turns::wait(cx.db, &turn)?;
-        cx.emit(self.about("chat:recovery:scheduled", &turn).with("delayMs", ms));
+        let event = self.about("chat:recovery:scheduled", &turn).with("recoveryKind", kind.map(RecoveryKind::as_str));
+        cx.emit(event.with("delayMs", ms));
         self.waiting = Some(turn);
         Ok(())
     }
@@ -375,7 +379,9 @@ impl Engine {
             // Tabs that streamed it protect their own copy, which may be a few words ahead of the disk (O5).
             cx.send(self.clients.all(), wire::message_updated(&message.json()));
         }
-        cx.emit(self.about("chat:recovery:scheduled", &running.turn).with("recoveryKind", kind.as_str()).with("delayMs", 0));
+        if !running.told {
+            cx.emit(self.about("chat:recovery:scheduled", &running.turn).with("recoveryKind", kind.as_str()).with("delayMs", 0));
+        }
         let extends = (stored || extends) && !mutant!(W15);
         running.orphans = orphans.into_iter().filter(|_| extends).map(|part| (message.id.as_str().into(), part)).collect();
         running.lost = lost;
@@ -460,7 +466,8 @@ impl Engine {
                     Trigger::Stalled | Trigger::Interrupted { .. } => 0,
                 };
                 self.close_attempt(cx, &turn);
-                self.wait_again(cx, turn, wait)
+                let kind = if stored || running.extends { RecoveryKind::Continue } else { RecoveryKind::Retry };
+                self.wait_again(cx, turn, wait, Some(kind))
             }
             Verdict::Seal { reason, .. } => self.give_up(cx, turn, reason),
         }
@@ -499,12 +506,15 @@ impl Engine {
         }
     }
 
-    /// A turn that was interrupted came to its end by itself.
-    pub(super) fn incident_over(&self, cx: &mut Cx<'_>, turn: &Turn, ending: Ending) {
+    /// A turn that was interrupted came to its end by itself, or waits for somebody as it did before.
+    pub(super) fn incident_over(&self, cx: &mut Cx<'_>, turn: &Turn, ending: Ending, only_waits: bool) {
         if !turn.counters.is_recovering() {
             return;
         }
         cx.emit(match ending {
+            Ending::Completed if only_waits => {
+                self.about("chat:recovery:skipped", turn).with("reason", "awaiting_client_interaction")
+            }
             Ending::Completed => self.about("chat:recovery:completed", turn),
             Ending::Error => self.about("chat:recovery:failed", turn).with("reason", "turn_failed"),
             Ending::Aborted | Ending::Skipped | Ending::Recovering => {

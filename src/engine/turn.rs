@@ -96,6 +96,8 @@ pub(super) struct Running {
     pub(super) heals: bool,
     /// What interrupted attempts left, until the application said what becomes of it.
     pub(super) partial: Option<Box<Partial>>,
+    /// Whether events told that this attempt was scheduled: one that was waited for, when that began.
+    pub(super) told: bool,
     /// Calls that were closed because nobody will answer them, as they were: the application may want something else in their place.
     pub(super) orphans: Vec<(MessageId, Part)>,
     /// The tools of those that had started when their object died.
@@ -128,7 +130,7 @@ impl Engine {
                     return Ok(());
                 }
                 if let Some(turn) = self.waiting.take() {
-                    self.attempt(cx, turn)?;
+                    self.attempt(cx, turn, true)?;
                 }
                 continue;
             }
@@ -266,6 +268,7 @@ impl Engine {
             owner: None,
             heals: false,
             partial: None,
+            told: false,
             orphans: Vec::new(),
             lost: Vec::new(),
         };
@@ -558,7 +561,7 @@ impl Engine {
         }
         self.remember_ending(terminal);
         self.recovered(cx);
-        self.incident_over(cx, &turn, ending);
+        self.incident_over(cx, &turn, ending, parks && running.phase == Phase::Recovering);
 
         let status = match ending {
             Ending::Completed => TurnStatus::Completed,

@@ -225,6 +225,8 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         let event = Event::new("storage:failed").with("error", error.message()).with("input", blame.name());
         self.agent.on_event(&event);
         self.platform.emit(&event);
+        // Also where no step failed but something outside said that the object was reset.
+        self.engine.take();
         if let Some(active) = self.active.take() {
             active.cancel.trip();
         }

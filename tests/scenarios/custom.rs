@@ -38,6 +38,7 @@ pub struct Custom {
     tools: Rc<dyn Fn(&Turn) -> Tools>,
     callables: Callables,
     before_turn: Option<Hook<Turn, Result<TurnPlan>>>,
+    before_step: Option<Hook<u32, ()>>,
     on_response: Option<Hook<(AgentHandle, ChatResponse), ()>>,
     on_message: Option<Hook<(AgentHandle, ConnId, Message), ()>>,
     on_request: Option<Hook<(AgentHandle, HttpRequest), Option<HttpResponse>>>,
@@ -61,6 +62,7 @@ impl Default for Custom {
             tools: Rc::new(|_| Tools::new()),
             callables: Callables::new(),
             before_turn: None,
+            before_step: None,
             on_response: None,
             on_message: None,
             on_request: None,
@@ -122,6 +124,12 @@ impl Custom {
 
     pub fn before_turn<Fut: Future<Output = Result<TurnPlan>> + 'static>(mut self, hook: impl Fn(Turn) -> Fut + 'static) -> Self {
         self.before_turn = Some(Rc::new(move |turn| hook(turn).boxed_local()));
+        self
+    }
+
+    /// Waits for this before each model call; it is given the number of the step.
+    pub fn before_step<Fut: Future<Output = ()> + 'static>(mut self, hook: impl Fn(u32) -> Fut + 'static) -> Self {
+        self.before_step = Some(Rc::new(move |step| hook(step).boxed_local()));
         self
     }
 
@@ -279,6 +287,13 @@ impl Agent for Custom {
             Some(hook) => hook(turn.clone()).await,
             None => Ok(TurnPlan::default()),
         }
+    }
+
+    async fn before_step(&self, step: &Step) -> Result<StepPlan> {
+        if let Some(hook) = &self.before_step {
+            hook(step.step).await;
+        }
+        Ok(StepPlan::default())
     }
 
     fn on_chunk(&self, chunk: &Chunk) {

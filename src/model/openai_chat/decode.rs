@@ -605,6 +605,8 @@ fn broken(end: &End) -> ModelError {
     match end {
         End::Eof => transient("truncated", "the answer ended before it was complete"),
         End::ReadError(text) if text.trim() == "Error: aborted" => transient("truncated", "the answer ended before it was complete"),
+        // The runtime looks for these words: it is the object that ends, not the connection (recovery D19).
+        End::ReadError(text) if crate::Error::tells_of_a_reset(text) => transient("network", text),
         End::ReadError(_) => transient("network", "the connection to the model provider broke"),
         End::Stalled { ms } => {
             let mut error = transient("timeout", "");

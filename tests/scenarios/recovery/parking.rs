@@ -1,0 +1,284 @@
+//! Recovery of turns that wait for pages and people, which cost nothing meanwhile (`recovery.md` §7.3).
+
+use super::*;
+
+// recovery 31, 33: who waits for a person costs nothing however often the object dies, and an allowed call runs once.
+#[test]
+fn a_parked_turn_is_not_taken_up() {
+    let seen = crate::custom::Seen::default();
+    let runs = seen.clone();
+    let agent = agent().tools(move |_| {
+        let runs = runs.clone();
+        Tools::new().with(
+            tool("pay", move |_, _| {
+                runs.add("pay");
+                async { Ok(json!("paid")) }
+            })
+            .needs_approval(),
+        )
+    });
+    let world = World::new(agent).model(script![call("pay", json!({})), text("Paid.")]);
+    let tab = world.connect("S1");
+    tab.send("pay");
+    world.run();
+    for _ in 0..10 {
+        world.restart(Sockets::Kept);
+        world.run_for(25_920_000);
+        crate::assert_parked(&world);
+    }
+    assert!(world.events().iter().all(|event| !event.name.starts_with("chat:recovery")));
+    tab.approve(&tab.open_calls()[0], true);
+    world.run_until(|world| !world.events_named("tool:approval").is_empty());
+    die(&world);
+    assert_eq!(seen.take(), ["pay"]);
+    assert_eq!(world.provider_requests().len(), 2);
+    assert!(world.said()[1].ends_with("Paid."), "{:?}", world.said());
+}
+
+// recovery 35, D10: a call of the page goes on, a server's that was running does not.
+#[test]
+fn a_call_of_the_page_is_still_open_after_a_death() {
+    let gates = Gates::default();
+    let waits = gates.clone();
+    let agent = agent().tools(move |_| {
+        let waits = waits.clone();
+        Tools::new().with(Tool::client_dynamic("look", "Looks", json!({ "type": "object" }))).with(tool("work", move |_, _| {
+            let waits = waits.clone();
+            async move {
+                waits.wait("work").await;
+                Ok(json!("worked"))
+            }
+        }))
+    });
+    let script = script![wakeful::testkit::calls([("look", json!({})), ("work", json!({}))]), text("Both.")];
+    let world = World::new(agent).with_gates(&gates).model(script);
+    let tab = world.connect("S1");
+    tab.send("go");
+    world.run();
+    world.restart(Sockets::Kept);
+    world.run();
+    assert_eq!(world.said()[1], "assistant: [look input-available] [work output-error]");
+    crate::assert_parked(&world);
+    tab.tool_result(&tab.open_calls()[0], json!("a hill"));
+    world.run();
+    assert_eq!(world.said()[1], "assistant: [look output-available] [work output-error] Both.");
+    assert_eq!((world.provider_requests().len(), tab.said()), (2, world.said()));
+    assert_idle(&world);
+}
+
+/// A world whose agent has the tool `pay`, which needs a person, and its tab after the model called it. The model has one word for
+/// whatever comes of that.
+fn asked_for_approval(then: &'static str) -> (World<Custom>, Client, Seen) {
+    let (seen, gates, tools) = gated(&["pay"]);
+    gates.open("pay");
+    let pay = move |turn: &Turn| Tools::new().with(tools(turn).get("pay").unwrap().clone().needs_approval());
+    let world = World::new(agent().tools(pay)).with_gates(&gates).model_fn(move |request| match request.roles().len() {
+        2 => call("pay", json!({})),
+        _ => text(then),
+    });
+    let tab = world.connect("S1");
+    tab.send("pay");
+    world.run();
+    (world, tab, seen)
+}
+
+/// A world whose model called the page's `look` so often at once, and its tab.
+fn looked(times: usize, then: impl IntoIterator<Item = Reply>) -> (World<Custom>, Client) {
+    let world = World::new(agent()).model(script![calls((0..times).map(|n| ("look", json!({ "n": n }))))]);
+    for reply in then {
+        world.answer(reply);
+    }
+    let tab = page(&world, "S1");
+    tab.send("look");
+    world.run();
+    (world, tab)
+}
+
+// recovery 31; I15, I23: ten deaths in three days, and nothing is counted, set or asked.
+#[test]
+fn a_page_may_answer_after_three_days_and_ten_deaths() {
+    let (world, tab) = looked(1, [text("A hill.")]);
+    let before = world.db().snapshot();
+    for _ in 0..10 {
+        world.restart(Sockets::Kept);
+        world.run_for(25_920_000);
+    }
+    assert_parked(&world);
+    assert_eq!((before.difference(&world.db().snapshot()), incidents(&world)), (vec![], vec![]));
+    tab.tool_result(&tab.open_calls()[0], json!("a hill"));
+    world.run();
+    assert_eq!((world.said()[1].as_str(), asked(&world)), ("assistant: [look output-available] A hill.", 2));
+    assert_eq!((tab.said(), turns(&world)), (world.said(), vec!["completed -".into()]));
+    assert_at_rest(&world);
+}
+
+// recovery 32, D8, D11: the question outlives its object, and so does the answer at whatever step the object dies.
+#[test]
+fn an_approval_is_acted_on_once_whenever_the_object_dies() {
+    for at in 0..20 {
+        let (world, tab, seen) = asked_for_approval("Paid.");
+        world.restart(Sockets::Kept);
+        world.run();
+        assert_parked(&world);
+        tab.approve(&tab.open_calls()[0], true);
+        for _ in 0..at {
+            world.step();
+        }
+        world.restart(Sockets::Kept);
+        world.run();
+        // The tool had started or not; it is never started twice, and never asked about twice (I13).
+        assert_eq!(seen.take().len(), 1, "{at}\n{}", world.story());
+        assert_eq!(world.events_named("tool:approval").len(), 1, "{at}");
+        assert!(world.said()[1].starts_with("assistant: [pay output-available] Paid."), "{at}: {:?}", world.said());
+        assert_eq!(tab.said(), world.said(), "{at}\n{}", tab.story());
+        assert_at_rest(&world);
+    }
+}
+
+// recovery 34: the model reads of the denial, and the tool never runs.
+#[test]
+fn a_denial_outlives_a_death_at_any_step() {
+    for at in 0..12 {
+        let (world, tab, seen) = asked_for_approval("Not paid.");
+        tab.deny(&tab.open_calls()[0], "too much");
+        for _ in 0..at {
+            world.step();
+        }
+        world.restart(Sockets::Kept);
+        world.run();
+        assert_eq!(seen.take(), Vec::<String>::new(), "{at}");
+        assert!(world.said()[1].starts_with("assistant: [pay output-denied] Not paid."), "{at}: {:?}", world.said());
+        let told = world.provider_requests()[1].texts().join("|");
+        assert!(told.contains("too much"), "{told}");
+        assert_eq!(tab.said(), world.said(), "{at}\n{}", tab.story());
+        assert_at_rest(&world);
+    }
+}
+
+// recovery 36, I18: two answers, a death, the third: one continuation that reads all three.
+#[test]
+fn a_batch_is_complete_with_its_last_answer_also_after_a_death() {
+    for sockets in [Sockets::Kept, Sockets::Closed] {
+        let (world, tab) = looked(3, [text("All three.")]);
+        let open = tab.open_calls();
+        tab.tool_result(&open[0], json!("one"));
+        tab.tool_result(&open[1], json!("two"));
+        world.run();
+        world.restart(sockets);
+        if sockets == Sockets::Closed {
+            world.reconnect(&tab);
+        }
+        world.run();
+        assert_parked(&world);
+        tab.tool_result(&open[2], json!("three"));
+        world.run();
+        let found = "[look output-available]";
+        assert_eq!((world.said()[1].clone(), asked(&world)), (format!("assistant: {found} {found} {found} All three."), 2));
+        assert_eq!(world.events_named("continuation:fired").len(), 1);
+        assert_eq!(tab.said(), world.said(), "{}", tab.story());
+        assert_at_rest(&world);
+    }
+}
+
+// recovery 37: two tabs give the same answer, before and after a death.
+#[test]
+fn the_same_answer_twice_is_one_continuation() {
+    let (world, tab) = looked(2, [text("Both.")]);
+    let other = page(&world, "S2");
+    let open = tab.open_calls();
+    tab.tool_result(&open[0], json!("one"));
+    other.tool_result(&open[0], json!("another"));
+    world.run();
+    world.restart(Sockets::Kept);
+    other.tool_result(&open[0], json!("yet another"));
+    tab.tool_result(&open[1], json!("two"));
+    other.tool_result(&open[1], json!("two"));
+    world.run();
+    let outputs: Vec<Value> = parts(&world, 1).iter().filter_map(|part| part.get("output").cloned()).collect();
+    assert_eq!((outputs, asked(&world)), (vec![json!("one"), json!("two")], 2));
+    assert_eq!((tab.said(), other.said()), (world.said(), world.said()));
+    assert_at_rest(&world);
+}
+
+// recovery 38, decision 47: the person moved on, with a death before and after that.
+#[test]
+fn a_new_message_supersedes_a_parked_turn_across_deaths() {
+    let (world, tab) = looked(1, [text("").gate("never"), text("New.")]);
+    world.restart(Sockets::Kept);
+    world.run();
+    tab.send("never mind");
+    world.run();
+    die(&world);
+    assert_eq!(world.said(), ["user: look", "assistant: [look output-error]", "user: never mind", "assistant: New."]);
+    assert_eq!(turns(&world).iter().filter(|turn| *turn == "completed superseded").count(), 1);
+    let last = world.provider_requests().pop().unwrap();
+    assert_eq!(last.roles(), ["system", "user", "assistant", "tool", "user"]);
+    assert_at_rest(&world);
+}
+
+// recovery 41, decision 30: a submission is answered with its leg; what a page says later goes on with the conversation.
+#[test]
+fn a_parked_submission_is_completed_whatever_dies() {
+    let world = World::new(agent().tools(|_| Tools::new().with(Tool::client_dynamic("look", "Looks", json!({ "type": "object" })))));
+    let world = world.model(script![call("look", json!({})), text("A hill.")]);
+    let handle = world.handle();
+    let options = SubmitOptions { submission_id: Some("A".into()), ..SubmitOptions::default() };
+    world.block_on(async move { handle.submit_messages(vec![UiMessage::user("m1", "look")], options).await }).unwrap();
+    world.run();
+    die(&world);
+    assert_eq!(texts(&world, "SELECT status FROM wk_submission"), ["completed"]);
+    assert_parked(&world);
+    let tab = world.connect("S1");
+    tab.tool_result(&tab.open_calls()[0], json!("a hill"));
+    world.run();
+    assert_eq!(world.said()[1], "assistant: [look output-available] A hill.");
+    assert_eq!((texts(&world, "SELECT status FROM wk_submission"), asked(&world)), (vec!["completed".into()], 2));
+    assert_at_rest(&world);
+}
+
+// recovery 42, I15: what a turn spent before it waited for a page is not held against it afterwards.
+#[test]
+fn a_turn_that_goes_on_after_a_page_has_its_budget_anew() {
+    let world = World::new(agent()).model_fn({
+        let calls = Cell::new(0);
+        move |_| {
+            calls.set(calls.get() + 1);
+            match calls.get() {
+                1..=4 => text("").gate("never"),
+                5 => call("look", json!({})),
+                6..=9 => text("so ").gate("never"),
+                _ => text("done"),
+            }
+        }
+    });
+    let tab = page(&world, "S1");
+    tab.send("look");
+    world.run();
+    die_often(&world, 4, 31_000);
+    world.reconnect(&tab);
+    world.run();
+    assert_parked(&world);
+    tab.tool_result(&tab.open_calls()[0], json!("a hill"));
+    world.run();
+    die_often(&world, 4, 31_000);
+    world.run();
+    assert_eq!((turns(&world), asked(&world), reasons(&world)), (vec!["completed -".into()], 10, vec![]));
+    assert_at_rest(&world);
+}
+
+// recovery 35, D8, D10; I16: the call of a page parks the turn as soon as it is taken up, and events say why.
+#[test]
+fn a_turn_that_waits_for_a_page_is_taken_up_only_to_park() {
+    let (seen, gates, tools) = gated(&["work"]);
+    let both = move |turn: &Turn| tools(turn).with(Tool::client_dynamic("look", "Looks", json!({ "type": "object" })));
+    let script = script![calls([("look", json!({})), ("work", json!({}))]), text("Both.")];
+    let world = World::new(agent().tools(both)).with_gates(&gates).model(script);
+    let tab = world.connect("S1");
+    tab.send("go");
+    world.run();
+    die(&world);
+    assert_parked(&world);
+    assert_eq!((seen.take().len(), asked(&world)), (1, 1));
+    assert_eq!(incidents(&world).last().map(String::as_str), Some("skipped"));
+    assert_eq!(fields(&world, "chat:recovery:skipped", "reason"), ["awaiting_client_interaction"]);
+}
