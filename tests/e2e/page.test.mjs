@@ -166,7 +166,7 @@ pageTest("a second message sent while the first is answered is answered next", a
 });
 
 pageTest("after a kill and a restart the conversation is there and goes on", async ({ visit, conversation, picture, provider, worker }) => {
-  // wire 22, 157
+  // wire 22, 155
   const gate = provider.gate(conversation);
   const page = await visit();
   await send(page, "echo before");
@@ -186,6 +186,7 @@ pageTest("after a kill and a restart the conversation is there and goes on", asy
   await connected(page);
   await shows(page, "assistant", 0, "before");
   await shows(page, "assistant", 1, "w0 w1");
+  await shows(page, "assistant", 1, TEXT);
   await ready(page);
   await send(page, "echo after");
   await shows(page, "assistant", 2, "after");

@@ -574,6 +574,29 @@ fn after_two_retries_an_overload_is_waited_for() {
     assert_idle(&world);
 }
 
+// PV-47
+#[test]
+fn a_provider_that_forbids_the_retry_is_not_asked_again() {
+    let world = World::new(Custom::ending()).model(script![busy().header("x-should-retry", "false")]);
+    let tab = world.connect("S1");
+    let request = tab.send("hi");
+    world.run();
+    assert_eq!((outcome(&tab, &request), world.provider_requests().len()), ("error".into(), 1));
+    assert_idle(&world);
+}
+
+// PV-47, decision 34
+#[test]
+#[ignore = "recovery goes by the class alone and asks again after a second"]
+fn a_provider_that_forbids_the_retry_is_not_asked_again_by_recovery() {
+    let world = plain(script![busy().header("x-should-retry", "false"), text("too much")]);
+    let tab = world.connect("S1");
+    let request = tab.send("hi");
+    world.run();
+    assert_eq!((outcome(&tab, &request), world.provider_requests().len()), ("error".into(), 1));
+    assert_idle(&world);
+}
+
 // decision 34, PV-46
 #[test]
 fn a_provider_that_says_when_is_asked_then_and_one_that_says_too_late_is_not() {

@@ -17,8 +17,8 @@ wakeful::durable_agent!(pub struct ClosedState for Probe = |env| Probe::new(Conf
 wakeful::durable_agent!(
     pub struct Anonymous for Probe = |env| Probe::new(Config { client_state: true, send_identity: false, ..Config::default() }, model(env))
 );
-wakeful::durable_agent!(pub struct Lasting for Probe = |env| {
-    let chat_recovery = ChatRecovery { enabled: true, ..ChatRecovery::default() };
+wakeful::durable_agent!(pub struct Ending for Probe = |env| {
+    let chat_recovery = ChatRecovery { enabled: false, ..ChatRecovery::default() };
     Probe::new(Config { chat_recovery, ..Config::default() }, model(env))
 });
 wakeful::durable_agent!(pub struct Desk for Clerk = |env| Clerk::new(model(env)));
