@@ -416,6 +416,8 @@ impl Engine {
         match error.judged {
             _ if error.stalled => true,
             Some(class) => matches!(class, ErrorClass::RateLimit | ErrorClass::Transient),
+            // The provider itself says that asking again is of no use (PV-47).
+            None if error.no_retry && error.status.is_some_and(|status| status >= 400) => false,
             None => match error.class {
                 ModelErrorClass::RateLimit | ModelErrorClass::Overloaded => true,
                 ModelErrorClass::Transient => has_output,
@@ -512,9 +514,7 @@ impl Engine {
             return;
         }
         cx.emit(match ending {
-            Ending::Completed if only_waits => {
-                self.about("chat:recovery:skipped", turn).with("reason", "awaiting_client_interaction")
-            }
+            Ending::Completed if only_waits => self.about("chat:recovery:skipped", turn).with("reason", "awaiting_client_interaction"),
             Ending::Completed => self.about("chat:recovery:completed", turn),
             Ending::Error => self.about("chat:recovery:failed", turn).with("reason", "turn_failed"),
             Ending::Aborted | Ending::Skipped | Ending::Recovering => {

@@ -144,7 +144,7 @@ served.test("a server that forbids the retry is not asked again", async (context
   assert.equal(end.outcome, "error");
   assert.equal(context.provider.of("firm503 a").length, 1);
   await assertUsable(context, socket);
-}, { todo: "recovery goes by the class alone and asks again after a second" });
+});
 
 served.test("an answer cut by the network keeps what came", async (context) => {
   // PV-05, PV-07, decision 34

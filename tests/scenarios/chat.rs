@@ -587,7 +587,6 @@ fn a_provider_that_forbids_the_retry_is_not_asked_again() {
 
 // PV-47, decision 34
 #[test]
-#[ignore = "recovery goes by the class alone and asks again after a second"]
 fn a_provider_that_forbids_the_retry_is_not_asked_again_by_recovery() {
     let world = plain(script![busy().header("x-should-retry", "false"), text("too much")]);
     let tab = world.connect("S1");
