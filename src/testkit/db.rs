@@ -214,6 +214,11 @@ impl Db {
         self.shared.faults.borrow().len()
     }
 
+    /// Takes back the faults that have not struck.
+    pub fn forgive(&self) {
+        self.shared.faults.borrow_mut().clear();
+    }
+
     /// Sets or clears the alarm, as part of the transaction that is open.
     pub(super) fn set_alarm(&self, at: Option<Millis>) {
         self.shared.alarm.set(at);

@@ -435,16 +435,21 @@ impl<A: Agent> World<A> {
     fn pass(&self, ms: i64) {
         self.core.clock.advance(ms);
         if self.alarm_at().is_some_and(|at| at <= self.core.clock.now()) {
-            // The slot is empty when the handler starts (platform).
-            self.db.borrow().set_alarm(None);
-            self.core.tell("the alarm fires".into());
-            if self.object().alarm().is_err() {
-                // As the platform does: an uncaught error brings the alarm back after two seconds.
-                self.db.borrow().set_alarm(Some(self.core.clock.now() + 2_000));
-                if self.object().is_over() {
-                    // Whoever is told so is not kept.
-                    self.restart(Sockets::Closed);
-                }
+            self.fire_alarm();
+        }
+    }
+
+    /// Delivers the alarm now, due or not: the platform may be early, and may deliver one twice.
+    pub fn fire_alarm(&self) {
+        // The slot is empty when the handler starts (platform).
+        self.db.borrow().set_alarm(None);
+        self.core.tell("the alarm fires".into());
+        if self.object().alarm().is_err() {
+            // As the platform does: an uncaught error brings the alarm back after two seconds.
+            self.db.borrow().set_alarm(Some(self.core.clock.now() + 2_000));
+            if self.object().is_over() {
+                // Whoever is told so is not kept.
+                self.restart(Sockets::Closed);
             }
         }
     }

@@ -12,6 +12,7 @@ mod resources;
 mod stall;
 mod submissions;
 mod table;
+mod transcript;
 
 use std::{
     cell::{Cell, RefCell},
@@ -92,7 +93,7 @@ fn begun(agent: Custom, then: impl IntoIterator<Item = Reply>) -> (World<Custom>
 }
 
 /// The tools of these names. Each writes down that it was called, then waits at the gate of its name.
-fn gated(names: &'static [&'static str]) -> (Seen, Gates, impl Fn(&Turn) -> Tools + 'static) {
+fn gated(names: &'static [&'static str]) -> (Seen, Gates, impl Fn(&Turn) -> Tools + Clone + 'static) {
     let (seen, gates) = (Seen::default(), Gates::default());
     let (runs, waits) = (seen.clone(), gates.clone());
     let tools = move |_: &Turn| {
