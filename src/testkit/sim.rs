@@ -116,23 +116,26 @@ impl Core {
 
     fn deliver(&self, client: &Client, frame: In) {
         if let In::Text(text) = &frame {
-            self.tell(format!("{} ← {text}", client.label()));
+            self.tell_of(&format!("{} ← ", client.label()), text);
         }
         client.push(frame);
     }
 
-    pub(super) fn tell(&self, mut line: String) {
+    pub(super) fn tell(&self, line: impl AsRef<str>) {
+        self.tell_of(line.as_ref(), "");
+    }
+
+    /// A line of the story, which may begin with something long.
+    pub(super) fn tell_of(&self, line: &str, long: &str) {
         const LINE_MAX: usize = 400;
-        if line.len() > LINE_MAX {
-            let cut = (0..=LINE_MAX).rev().find(|i| line.is_char_boundary(*i)).unwrap_or(0);
-            line.truncate(cut);
-            line.push('…');
-        }
+        let shown = long.len().min(LINE_MAX.saturating_sub(line.len()));
+        let cut = (0..=shown).rev().find(|i| long.is_char_boundary(*i)).unwrap_or(0);
+        let more = if cut < long.len() { "…" } else { "" };
         let mut story = self.story.borrow_mut();
         if story.len() == 1_000 {
             story.pop_front();
         }
-        story.push_back(format!("{:>9} {line}", self.clock.passed()));
+        story.push_back(format!("{:>9} {line}{}{more}", self.clock.passed(), &long[..cut]));
     }
 }
 
@@ -214,7 +217,9 @@ impl Platform for Sim {
         if let Some(at) = at {
             self.core.alarms.borrow_mut().push(at);
         }
-        self.core.tell(at.map_or("the alarm is cleared".into(), |at| format!("the alarm is set to fire in {} ms", at - self.now())));
+        self.core.tell(
+            at.map_or_else(|| "the alarm is cleared".to_owned(), |at| format!("the alarm is set to fire in {} ms", at - self.now())),
+        );
         Ok(())
     }
 
@@ -263,7 +268,7 @@ impl Platform for Sim {
             // Nothing of that program runs any more.
             return Box::pin(std::future::pending());
         }
-        self.core.tell(format!("a provider is asked: {}", request.body));
+        self.core.tell_of("a provider is asked: ", &request.body);
         let gates = self.core.gates.borrow().clone();
         let mut asked = Box::pin(self.core.provider.clone().fetch(request, cancel, self.core.clock.clone(), gates));
         let on_disk = self.sync();
@@ -284,7 +289,7 @@ impl Platform for Sim {
     }
 
     fn spawn(&self, job: LocalBoxFuture<'static, ()>) {
-        self.core.jobs.spawn(job);
+        self.core.jobs.spawn(self.life, job);
     }
 
     fn abort(&self, reason: &str) {
@@ -300,7 +305,7 @@ impl Platform for Sim {
     }
 
     fn emit(&self, event: &Event) {
-        self.core.tell(format!("event {}", event.line()));
+        self.core.tell_of("event ", &event.line());
         self.core.events.borrow_mut().push(event.clone());
     }
 }

@@ -299,7 +299,7 @@ impl<A: Agent> World<A> {
             Move::ToObject(client) => match client.pop_outgoing() {
                 None => {}
                 Some((conn, Out::Text(text))) => {
-                    self.core.tell(format!("{} → {text}", client.label()));
+                    self.core.tell_of(&format!("{} → ", client.label()), &text);
                     let object = self.object();
                     self.stretch(|| object.text(&conn, text));
                 }
@@ -424,10 +424,13 @@ impl<A: Agent> World<A> {
     pub fn block_on<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
         let slot = Rc::new(RefCell::new(None));
         let out = slot.clone();
-        self.core.jobs.spawn(Box::pin(async move {
-            let value = future.await;
-            *out.borrow_mut() = Some(value);
-        }));
+        self.core.jobs.spawn(
+            self.core.life.get(),
+            Box::pin(async move {
+                let value = future.await;
+                *out.borrow_mut() = Some(value);
+            }),
+        );
         self.run_until(|_| slot.borrow().is_some());
         slot.borrow_mut().take().expect("just seen")
     }
@@ -460,7 +463,7 @@ impl<A: Agent> World<A> {
         assert!(self.core.idle_alarms.get() < IDLE_ALARMS_MAX, "the alarm fires again and again for nothing\n{}", self.story());
         // The slot is empty when the handler starts (platform).
         self.db.borrow().set_alarm(None);
-        self.core.tell("the alarm fires".into());
+        self.core.tell("the alarm fires");
         self.core.ringing.set(true);
         let object = self.object();
         match self.stretch(|| object.alarm()) {
@@ -481,7 +484,7 @@ impl<A: Agent> World<A> {
         }
         if failures == ALARM_RETRIES {
             self.core.alarm_failures.set(0);
-            self.core.tell("the alarm failed too often and is gone".into());
+            self.core.tell("the alarm failed too often and is gone");
             return;
         }
         self.core.alarm_failures.set(failures + 1);
@@ -542,6 +545,11 @@ impl<A: Agent> World<A> {
     /// No death waits any more.
     pub fn spare(&self) {
         self.db.borrow().fate().forget();
+    }
+
+    /// What still runs of dead incarnations, zombies and half-dead ones, runs no more.
+    pub fn bury(&self) {
+        self.core.jobs.bury(self.core.life.get());
     }
 
     /// How often the object was at such a point so far.

@@ -5,7 +5,6 @@
 //! one end, every tab shows what is stored, no call is open, nothing is left running. Every life is lived twice and has to be the same.
 //!
 //! `WAKEFUL_SEEDS=n` lives as many, `WAKEFUL_SEED=n cargo test --test sim` lives that one and tells all of it.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)] // tests say so by panicking
 
 use std::{
     cell::Cell,
@@ -24,6 +23,8 @@ use wakeful::{
         text_deltas,
     },
 };
+
+use crate::number;
 
 const SEEDS: u64 = 300;
 const ACTIONS: u64 = 14;
@@ -307,50 +308,15 @@ impl Life {
         }
         let last = self.tabs[0].send("last question");
         world.run();
-        let mut broken = at_rest(world);
+        let mut broken = crate::rows::at_rest(world);
+        if world.zombie_frames() > 0 {
+            broken.push(format!("{} frames of a dead incarnation", world.zombie_frames()));
+        }
         if world.said().last().map(String::as_str) != Some("assistant: calm") {
             broken.push(format!("{last}, the last question, has no answer: {:?}", world.said()));
         }
         broken
     }
-}
-
-/// What must hold when nothing is under way, and does not.
-fn at_rest(world: &World<Helper>) -> Vec<String> {
-    let mut broken = world.complaints();
-    if (world.jobs(), world.alarm_at()) != (0, None) {
-        broken.push(format!("{} jobs and the alarm {:?} are left", world.jobs(), world.alarm_at()));
-    }
-    for (what, rows) in [
-        ("turns that are not final", "SELECT request_id AS id FROM wk_turn WHERE ended_at IS NULL"),
-        ("submissions that are not final", "SELECT id FROM wk_submission WHERE completed_at IS NULL"),
-        ("attempts", "SELECT turn AS id FROM wk_attempt"),
-        ("open calls", "SELECT call_id AS id FROM wk_call WHERE state <> 'settled'"),
-        ("calls of no message or turn", "SELECT call_id AS id FROM wk_call WHERE turn NOT IN (SELECT id FROM wk_turn)"),
-        ("logs", "SELECT stream AS id FROM wk_seg"),
-        ("owed hooks", "SELECT id FROM wk_outbox"),
-        ("bodies without a message", "SELECT id FROM wk_msg_part WHERE id NOT IN (SELECT id FROM wk_msg)"),
-        ("messages without a body", "SELECT id FROM wk_msg WHERE id NOT IN (SELECT id FROM wk_msg_part)"),
-        ("messages without a parent", "SELECT id FROM wk_msg WHERE parent IS NOT NULL AND parent NOT IN (SELECT id FROM wk_msg)"),
-    ] {
-        let found = world.db().query(rows);
-        if !found.is_empty() {
-            broken.push(format!("{what} are left: {found:?}"));
-        }
-    }
-    let stored = json!(world.get_messages()).to_string();
-    for open in ["\"state\":\"streaming\"", "\"input-streaming\"", "\"input-available\"", "\"preliminary\":true"] {
-        if stored.contains(open) {
-            broken.push(format!("stored is something unfinished: {open}"));
-        }
-    }
-    if world.get_messages().iter().any(|m| m["role"] == "assistant" && m.to_string().contains("forged")) {
-        broken.push("a forged answer is stored".into());
-    }
-    if world.zombie_frames() > 0 {
-        broken.push(format!("{} frames of a dead incarnation", world.zombie_frames()));
-    }
-    broken
 }
 
 /// What a life comes to: what is wrong, and all it left.
@@ -396,10 +362,6 @@ fn try_seed(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
-}
-
 // I1, I3, I6, I7, I8, I14, I19, I20, I22, I23; field, cross-cutting invariants 1–6; wire 164–172; architecture §6
 #[test]
 fn any_life_comes_to_rest_and_everybody_sees_the_same() {
@@ -431,194 +393,4 @@ fn any_life_comes_to_rest_and_everybody_sees_the_same() {
     if let Some((seed, why)) = failed.first() {
         panic!("{} of {} seeds fail: {seeds:?}\nWAKEFUL_SEED={seed}\n{why}", failed.len(), to - from);
     }
-}
-
-/// A conversation whose object dies at one step after the other.
-struct Script {
-    name: &'static str,
-    /// What is said before, undisturbed.
-    before: fn(&Client),
-    /// What happens while the object dies.
-    then: fn(&World<Helper>, &Client, &Client),
-    /// The answer to `question`; later steps and other questions get a text.
-    reply: fn() -> Reply,
-}
-
-fn ask(_: &World<Helper>, one: &Client, _: &Client) {
-    one.send("question");
-}
-
-fn first_question(one: &Client) {
-    one.send("before");
-}
-
-const SCRIPTS: &[Script] = &[
-    Script { name: "a text", before: |_| (), then: ask, reply: || text("answer") },
-    Script { name: "a long text", before: first_question, then: ask, reply: || text_deltas(&["word "; 25]) },
-    Script { name: "thoughts", before: |_| (), then: ask, reply: || reasoning("hm").text("so").reasoning("or").text("not") },
-    Script { name: "a tool", before: |_| (), then: ask, reply: || text("look").call("quick", json!({})) },
-    Script {
-        name: "tools at once",
-        before: |_| (),
-        then: ask,
-        reply: || Reply::new().call("sleep", json!({})).call("wait", json!({ "at": "left" })).call("fail", json!({})),
-    },
-    Script {
-        name: "a tool that ends it",
-        before: |_| (),
-        then: ask,
-        reply: || Reply::new().call("fatal", json!({})).call("quick", json!({})),
-    },
-    Script { name: "a busy provider", before: |_| (), then: ask, reply: || http_error(503, "busy") },
-    Script {
-        name: "an error in the stream",
-        before: |_| (),
-        then: ask,
-        reply: || text("half").in_stream_error("invalid_request_error", "no"),
-    },
-    Script { name: "nothing", before: |_| (), then: ask, reply: empty },
-    Script {
-        name: "an answer given anew",
-        before: |one| drop(one.send("question")),
-        then: |_, one, _| drop(one.regenerate()),
-        reply: || text_deltas(&["again "; 12]),
-    },
-    Script {
-        name: "an edit",
-        before: first_question,
-        then: |_, one, _| {
-            let id = one.messages()[0]["id"].as_str().unwrap().to_owned();
-            one.edit(&id, "question");
-        },
-        reply: || text("better"),
-    },
-    Script {
-        name: "two questions",
-        before: |_| (),
-        then: |world, one, two| {
-            one.send("question");
-            world.settle();
-            two.send("another");
-        },
-        reply: || text("one ").delay(50).text("two"),
-    },
-    Script {
-        name: "a stop",
-        before: |_| (),
-        then: |world, one, two| {
-            let request = one.send("question");
-            world.settle();
-            two.cancel(&request);
-        },
-        reply: || text("so far").delay(50).text("no"),
-    },
-    Script {
-        name: "a clear",
-        before: first_question,
-        then: |world, one, _| {
-            one.send("question");
-            world.settle();
-            one.clear();
-        },
-        reply: || text_deltas(&["word "; 12]).delay(50).text("no"),
-    },
-    Script {
-        name: "a turn of the application",
-        before: |_| (),
-        then: |_, one, _| drop(one.rpc("save", json!(["app"]))),
-        reply: || text("never asked"),
-    },
-];
-
-/// A world in which everything before the script has happened.
-fn staged(script: &Script, recovers: bool) -> (World<Helper>, Client, Client) {
-    let gates = Gates::new();
-    GATES.iter().for_each(|gate| gates.open(gate));
-    let reply = script.reply;
-    let world = World::new(Helper { gates: gates.clone(), overlap: MessageConcurrency::Queue, recovers }).with_gates(&gates).model_fn(
-        move |request| {
-            let first_step = request.roles().last() == Some(&"user");
-            if first_step && request.last_user() == "question" { reply() } else { text("fine") }
-        },
-    );
-    let (one, two) = (world.connect("S1"), world.connect("S2"));
-    (script.before)(&one);
-    world.run();
-    (script.then)(&world, &one, &two);
-    (world, one, two)
-}
-
-/// How many deltas of a long answer are in these lines.
-fn words(lines: &[String]) -> usize {
-    lines.iter().map(|line| line.matches("word ").count()).sum()
-}
-
-/// What is wrong after a death at step `n`, or nothing if there is no such step.
-fn after_death(script: &Script, n: usize, sockets: Sockets, recovers: bool) -> Option<Vec<String>> {
-    let (world, one, two) = staged(script, recovers);
-    let mut jumps = 0;
-    for _ in 0..n {
-        // Where nothing can happen without time passing, some passes.
-        while !world.step() {
-            jumps += 1;
-            if jumps > 200 {
-                return None;
-            }
-            world.run_for(50);
-        }
-    }
-    let shown = words(&one.said());
-    world.restart(sockets);
-    if sockets == Sockets::Closed {
-        world.reconnect(&one);
-        world.reconnect(&two);
-    }
-    world.run();
-    two.send("later");
-    world.run();
-    let mut broken = at_rest(&world);
-    let kept = words(&world.said());
-    if kept + 9 < shown {
-        broken.push(format!("{shown} deltas were shown and {kept} kept: more than nine are lost (I8)"));
-    }
-    if world.said().last().map(String::as_str) != Some("assistant: fine") {
-        broken.push(format!("the conversation does not go on: {:?}", world.said()));
-    }
-    if !broken.is_empty() {
-        broken.insert(0, format!("{}: death at step {n}, sockets {sockets:?}, recovery {recovers}", script.name));
-        broken.push(world.story());
-    }
-    Some(broken)
-}
-
-// recovery §6.8, every single crash point; decision 37; I1, I3, I8, I12, I14, I19, I20, I22
-#[test]
-fn whatever_is_under_way_a_death_at_any_step_leaves_a_conversation_that_goes_on() {
-    let next = AtomicU64::new(0);
-    let failed: Mutex<Vec<String>> = Mutex::default();
-    let deaths = AtomicU64::new(0);
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                while let Some(script) = SCRIPTS.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-                    let kinds = [Sockets::Kept, Sockets::Closed].map(|sockets| [(sockets, false), (sockets, true)]);
-                    for (sockets, recovers) in kinds.into_iter().flatten() {
-                        for n in 0.. {
-                            let Some(broken) = after_death(script, n, sockets, recovers) else { break };
-                            deaths.fetch_add(1, Ordering::Relaxed);
-                            if !broken.is_empty() {
-                                failed.lock().unwrap().push(broken.join("\n"));
-                                break;
-                            }
-                        }
-                    }
-                }
-            });
-        }
-    });
-    let failed = failed.into_inner().unwrap();
-    assert!(failed.is_empty(), "{} scripts fail\n{}", failed.len(), failed.join("\n\n"));
-    let deaths = deaths.into_inner();
-    assert!(deaths > 30 * SCRIPTS.len() as u64, "{deaths} deaths");
 }
