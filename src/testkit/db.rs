@@ -98,6 +98,7 @@ struct Shared {
     pending: RefCell<Vec<Before>>,
     /// Transactions that reached the disk, or never will.
     flushed: Cell<u64>,
+    lost: Cell<u64>,
     held: RefCell<Vec<Waker>>,
     fate: SharedFate,
     watch: RefCell<Option<Rc<dyn Fn(&Db)>>>,
@@ -221,6 +222,7 @@ impl Db {
             alarm: Cell::new(None),
             pending: RefCell::default(),
             flushed: Cell::new(0),
+            lost: Cell::new(0),
             held: RefCell::default(),
             fate: Rc::new(Fate::default()),
             watch: RefCell::new(None),
@@ -252,6 +254,11 @@ impl Db {
         self.shared.pending.borrow().len()
     }
 
+    /// Commits that crashes lost so far.
+    pub fn lost_commits(&self) -> u64 {
+        self.shared.lost.get()
+    }
+
     /// Everything committed reaches the disk.
     pub(super) fn flush(&self) {
         if self.shared.pending.take().is_empty() {
@@ -266,6 +273,7 @@ impl Db {
     pub(super) fn crash(&self, keep: usize) {
         let lost = self.shared.pending.borrow_mut().split_off(keep);
         if let Some(before) = lost.first() {
+            self.shared.lost.set(self.shared.lost.get() + lost.len() as u64);
             self.take_back(&format!("p{keep}"), *before).expect("a savepoint that is open");
         }
         self.flush();
@@ -325,6 +333,11 @@ impl Db {
     /// Makes one later call fail with `text`, for example `database or disk is full: SQLITE_FULL`. Several faults may wait.
     pub fn fail(&self, at: FaultAt, text: impl Into<String>) {
         self.shared.faults.borrow_mut().push((at, text.into()));
+    }
+
+    /// No fault waits any more.
+    pub fn heal(&self) {
+        self.shared.faults.borrow_mut().clear();
     }
 
     /// Faults that have not struck yet.

@@ -55,7 +55,7 @@ pub(super) struct Core {
     /// Whether commits wait for the disk's turn.
     pub(super) slow_disk: Cell<bool>,
     /// What the output gate holds back, in order.
-    held: RefCell<VecDeque<(Client, In)>>,
+    held: RefCell<VecDeque<(Client, ConnId, In)>>,
     /// Incarnations whose program is gone while their isolate lives.
     pub(super) half_dead: RefCell<BTreeSet<u64>>,
     pub(super) deaths: Cell<u32>,
@@ -100,12 +100,15 @@ impl Core {
 
     /// The output gate opens: what was held back goes out.
     pub(super) fn release(&self) {
-        while let Some((client, frame)) = self.next_held() {
-            self.deliver(&client, frame);
+        while let Some((client, conn, frame)) = self.next_held() {
+            // What was meant for a socket that is gone is not for the next one of its tab.
+            if client.conn() == Some(conn) {
+                self.deliver(&client, frame);
+            }
         }
     }
 
-    fn next_held(&self) -> Option<(Client, In)> {
+    fn next_held(&self) -> Option<(Client, ConnId, In)> {
         self.held.borrow_mut().pop_front()
     }
 
@@ -177,7 +180,8 @@ impl Sim {
     /// Something leaves the object.
     fn put(&self, client: &Client, frame: In) {
         if self.core.slow_disk.get() && self.db.pending_commits() > 0 {
-            self.core.held.borrow_mut().push_back((client.clone(), frame));
+            let Some(conn) = client.conn() else { return };
+            self.core.held.borrow_mut().push_back((client.clone(), conn, frame));
         } else {
             // The disk is quick: it is there before whatever waits for it.
             self.db.flush();

@@ -8,23 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use wakeful::testkit::{Death, KillPoint, Snapshot};
 
 use crate::{
-    on_all_cores,
+    is_known, on_all_cores,
     rows::{Watcher, at_rest},
     scripts::{SCRIPTS, Script, Stage, staged, waiting},
     thorough, words_of,
 };
-
-/// What is known to be wrong, each with the reason. Empty is where this is going.
-const KNOWN: &[&str] = &[
-    // After a restart the engine takes its alarm for set, whatever is due before the next beat.
-    "I23: the alarm is set to",
-    // A tab that was away when a recovery ended is not told that it did.
-    "shows that an answer is being recovered",
-];
-
-fn is_known(line: &str) -> bool {
-    KNOWN.iter().any(|known| line.contains(known))
-}
 
 /// Where an object dies.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,7 +72,7 @@ fn words(lines: &[String]) -> usize {
 }
 
 /// Plays a script to its end. The events it took, and whether every death found its place.
-fn play(stage: &Stage, script: &Script, run: &Run, watcher: &Watcher, shown: &mut usize) -> (usize, bool) {
+fn play(stage: &Stage, script: &Script, run: &Run, shown: &mut usize) -> (usize, bool) {
     let world = &stage.world;
     let mut cues = script.cues.iter().peekable();
     let mut kills = run.kills.iter();
@@ -114,7 +102,6 @@ fn play(stage: &Stage, script: &Script, run: &Run, watcher: &Watcher, shown: &mu
         }
         if world.deaths() != deaths {
             deaths = world.deaths();
-            watcher.forget();
             *shown = (*shown).max(words(&stage.one.said()));
             if half_said {
                 // A panic in the middle of a step takes with it what the step had to say, and the sockets it was to be said to stay:
@@ -153,11 +140,12 @@ fn settle(stage: &Stage, script: &Script) {
 
 fn live(run: &Run) -> Ran {
     let script = &SCRIPTS[run.script];
-    let stage = staged(script, run.slow_disk);
+    let lossy = run.slow_disk || run.kills.iter().any(|kill| kill.death == Death::Memory);
+    let stage = staged(script, run.slow_disk, lossy);
     let watcher = Watcher::of(&stage.world);
     let before = reached(&stage);
     let mut shown = 0;
-    let (events, died) = play(&stage, script, run, &watcher, &mut shown);
+    let (events, died) = play(&stage, script, run, &mut shown);
     let points = reached(&stage).into_iter().zip(before).map(|((point, now), (_, before))| (point, now - before)).collect();
     let mut ran = Ran { broken: Vec::new(), events, points, died, left: (Snapshot::default(), String::new()) };
     if !died {
@@ -275,9 +263,35 @@ fn a_death_at_any_point_of_any_script_leaves_a_conversation_that_goes_on() {
             }
         }
     }
-    if !thorough() {
-        runs = runs.into_iter().step_by(23).collect();
+    all(&sample(runs), 10 * SCRIPTS.len() as u64, "single deaths");
+}
+
+/// Scripts short enough to die twice everywhere.
+const SHORT: usize = 60;
+
+// recovery §6.8, all pairs of crashes
+#[test]
+fn a_second_death_at_any_point_after_the_first_leaves_it_too() {
+    let mut runs = Vec::new();
+    for script in 0..SCRIPTS.len() {
+        let undisturbed = live(&Run { script, kills: Vec::new(), slow_disk: false, late: false });
+        if undisturbed.events > SHORT {
+            continue;
+        }
+        for first in 0..undisturbed.events {
+            // A run is longer for a death; where it is not, the second finds no place, and the run says nothing.
+            for second in 0..undisturbed.events + 10 {
+                let death = |n: usize| [Death::Hard, Death::Hard, Death::Hard, Death::Memory, Death::HalfDeath, Death::Zombie][n % 6];
+                let kills = [(first, death(first + second)), (second, death(second / 6))];
+                let kills = kills.map(|(n, death)| Kill { place: Place::Between(n), death }).to_vec();
+                runs.push(Run { script, kills, slow_disk: false, late: (first + second) % 2 == 1 });
+            }
+        }
     }
-    let least = 20 * SCRIPTS.len() as u64;
-    all(&runs, least, "single deaths");
+    all(&sample(runs), 100, "pairs of deaths");
+}
+
+/// All of them, or as many as a plain test run has time for.
+fn sample(runs: Vec<Run>) -> Vec<Run> {
+    if thorough() { runs } else { runs.into_iter().step_by(47).collect() }
 }

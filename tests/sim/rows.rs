@@ -1,6 +1,10 @@
 //! What rows must say: after every commit, and at rest (the invariants of recovery §6.7).
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+};
 
 use serde_json::{Value, json};
 use wakeful::{
@@ -71,6 +75,7 @@ pub struct Watcher(Rc<Watched>);
 struct Watched {
     broken: RefCell<Vec<String>>,
     progress: RefCell<BTreeMap<(String, String), i64>>,
+    lost: Cell<u64>,
 }
 
 impl Watcher {
@@ -86,11 +91,6 @@ impl Watcher {
     /// What was wrong so far.
     pub fn broken(&self) -> Vec<String> {
         self.0.broken.borrow().clone()
-    }
-
-    /// A crash took commits back: what is remembered of them says nothing.
-    pub fn forget(&self) {
-        self.0.progress.borrow_mut().clear();
     }
 
     fn say(&self, what: String) {
@@ -113,6 +113,10 @@ impl Watcher {
             self.say(format!("I23: the alarm is set to {alarm:?}, due is {wanted} ({due:?}), now is {now}"));
         }
         let mut progress = self.0.progress.borrow_mut();
+        if self.0.lost.replace(db.lost_commits()) != db.lost_commits() {
+            // What is remembered of commits that a crash took back says nothing.
+            progress.clear();
+        }
         for row in db.query(PROGRESS) {
             let key = (row["id"].to_string(), row["leg"].to_string());
             let n = row["n"].as_i64().unwrap_or_default();
