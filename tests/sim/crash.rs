@@ -187,7 +187,7 @@ fn live(run: &Run) -> Ran {
             broken.push(format!("I20: {} shows that an answer is being recovered", tab.label()));
         }
     }
-    broken.retain(|line| !is_known(line));
+    broken.retain(|line| !is_known(script.name, line));
     if !broken.is_empty() {
         broken.push(stage.world.story());
     }

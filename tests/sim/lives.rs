@@ -462,7 +462,7 @@ fn live(plan: &Plan, more: Oracle<'_>, loud: bool) -> Lived {
     for act in &plan.acts {
         life.act(act);
         broken = life.unsafe_now();
-        broken.retain(|line| !is_known(line));
+        broken.retain(|line| !is_known("", line));
         if !broken.is_empty() {
             break;
         }
@@ -470,7 +470,7 @@ fn live(plan: &Plan, more: Oracle<'_>, loud: bool) -> Lived {
     if broken.is_empty() {
         broken = life.settle();
         broken.extend(more(&life));
-        broken.retain(|line| !is_known(line));
+        broken.retain(|line| !is_known("", line));
     }
     let frames: String = life.tabs.iter().chain([&life.stranger]).map(Client::story).collect();
     if !broken.is_empty() {
