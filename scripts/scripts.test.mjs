@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { namesModel } from "./deploy.mjs";
 import { nodeIsNewEnough } from "./setup.mjs";
+import { parse as parseSim } from "./sim.mjs";
 import { choose, counts } from "./test.mjs";
 import { crateOf, functions, namesSection, sections, withPlainNames, without } from "./wasm.mjs";
 
@@ -48,6 +49,14 @@ test("a stage brings what it needs, in order, and an unknown one is an error", (
   const names = (wanted) => choose(wanted, byName).map(({ name }) => name);
   assert.deepEqual([names(), names(["asked"])], [["always"], ["always", "asked"]]);
   assert.throws(() => choose(["nativ"]), /no stage 'nativ'; there are: fmt/);
+});
+
+test("the simulator is told how much to live", () => {
+  assert.deepEqual(parseSim([]), { seeds: 100_000, from: 0, test: "lives::any_life" });
+  assert.deepEqual(parseSim(["--seeds", "7", "--from=3"]), { seeds: 7, from: 3, test: "lives::any_life" });
+  assert.equal(parseSim(["--crashes"]).test, "crash::");
+  assert.throws(() => parseSim(["--seed", "1"]), /unknown argument '--seed'/);
+  assert.throws(() => parseSim(["--seeds", "many"]), /usage/);
 });
 
 /** A module with one imported function, two own ones, a data section and names for both own functions. */

@@ -61,11 +61,13 @@ const STAGES = [
   },
   {
     name: "seeds",
-    title: "10,000 interleavings of answers, decisions, deaths",
+    title: "10,000 random lives and interleavings; every script dies at every point",
     counted: true,
-    limit: 20,
+    limit: 30,
     env: { WAKEFUL_SEEDS: process.env.WAKEFUL_SEEDS ?? "10000" },
-    commands: (extra) => [["cargo", "test", "--profile", "seeds", "--test", "interleavings", ...extra]],
+    commands: (extra) => [
+      ["cargo", "test", "--profile", "seeds", "--test", "interleavings", "--test", "sim", ...extra, "--", "--nocapture"],
+    ],
   },
   {
     name: "docs",

@@ -221,9 +221,16 @@ impl Engine {
     pub(super) fn connected(&mut self, cx: &mut Cx<'_>, conn: ConnId, meta: ConnMeta) -> Result<()> {
         let no_protocol = meta.no_protocol;
         self.clients.add(conn.clone(), meta);
-        // Whoever watched an attempt and was not here at its end would protect what it saw of it against everything that follows.
-        for terminal in self.ended.iter().filter(|terminal| terminal.ending == Ending::Recovering) {
-            cx.send_one(&conn, wire::terminal(terminal));
+        // Whoever watched a stream and was not here at its end protects what it saw of it against everything that follows. Where its
+        // probe finds nothing it learns of the end; elsewhere it has to be told.
+        if self.active_stream().is_some() || self.accepted().is_some() || self.notice.is_some() {
+            for terminal in &self.ended {
+                let frame = match terminal.ending {
+                    Ending::Recovering => wire::terminal(terminal),
+                    _ => wire::replay_terminal(&terminal.id, Some(terminal)),
+                };
+                cx.send_one(&conn, frame);
+            }
         }
         if let Some(id) = self.active_stream() {
             self.clients.wait(&conn, Waiting::Offered);
@@ -242,6 +249,9 @@ impl Engine {
         }
         if let Some((root, _)) = self.recovering.as_ref().filter(|(_, since)| cx.now.since(*since) < limits::RECOVERING_SHOWN_MS) {
             cx.send_one(&conn, wire::recovering(Some(root)));
+        } else if self.ever_recovered {
+            // It may have been away when that was over.
+            cx.send_one(&conn, wire::recovering(None));
         }
         if no_protocol {
             return Ok(());

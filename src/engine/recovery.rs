@@ -24,7 +24,7 @@ use crate::{
     model::{ErrorClass, ModelError, ModelErrorClass},
     store::{
         calls::{self, State},
-        messages, streams,
+        messages, meta, streams,
         turns::{self, Kind, Turn},
     },
     transcript::{
@@ -116,7 +116,7 @@ impl Engine {
                     return self.let_rest(cx, turn);
                 }
                 // Sockets that outlived the object still show the attempt as running (wire X7).
-                self.close_attempt(cx, &turn);
+                self.close_attempt(cx, &turn)?;
                 self.attempt(cx, turn, false)
             }
             (_, Verdict::Seal { reason, .. }) => self.give_up(cx, turn, reason),
@@ -136,17 +136,21 @@ impl Engine {
     }
 
     /// Clients learn that this request ends and its turn goes on.
-    fn close_attempt(&mut self, cx: &mut Cx<'_>, turn: &Turn) {
+    fn close_attempt(&mut self, cx: &mut Cx<'_>, turn: &Turn) -> Result<()> {
         let terminal = last_end(turn);
         if mutant!(W12) {
-            return;
+            return Ok(());
         }
         cx.send(self.clients.all(), wire::terminal(&terminal));
         self.remember_ending(terminal);
+        if !std::mem::replace(&mut self.ever_recovered, true) {
+            meta::set(cx.db, meta::RECOVERED, Some("1"))?;
+        }
         if self.recovering.is_none() {
             cx.send(self.clients.all(), wire::recovering(Some(&turn.root)));
         }
         self.recovering = Some((turn.root.clone(), cx.now));
+        Ok(())
     }
 
     /// Clients learn that nothing is being recovered any more.
@@ -467,7 +471,7 @@ impl Engine {
                     Trigger::Transient => budget::backoff(counters.transient, failure.error.retry_after_ms),
                     Trigger::Stalled | Trigger::Interrupted { .. } => 0,
                 };
-                self.close_attempt(cx, &turn);
+                self.close_attempt(cx, &turn)?;
                 let kind = if stored || running.extends { RecoveryKind::Continue } else { RecoveryKind::Retry };
                 self.wait_again(cx, turn, wait, Some(kind))
             }

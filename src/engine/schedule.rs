@@ -7,6 +7,9 @@ use super::{
 };
 use crate::{error::Result, limits, time::Millis};
 
+/// What an alarm is said to be set to that an earlier incarnation set.
+pub(super) const UNKNOWN: Millis = Millis(0);
+
 impl Engine {
     /// The platform clears the slot before it calls the handler, which arms a successor before anything else.
     pub(super) fn alarm_fired(&mut self, cx: &mut Cx<'_>, successor: Option<Millis>) -> Result<()> {
@@ -29,8 +32,9 @@ impl Engine {
             (Some(beat), Some(deadline)) => Some(beat.min(deadline)),
             (beat, deadline) => beat.or(deadline),
         };
-        // A beat that comes sooner than wanted is left alone: setting the alarm is a write.
-        let stands = active && self.alarm.is_some_and(|at| Some(at) <= wanted);
+        // A beat that comes sooner than wanted is left alone: setting the alarm is a write. One that is not known may be any beat.
+        let known = self.alarm != Some(UNKNOWN) || wanted == beat;
+        let stands = active && known && self.alarm.is_some_and(|at| Some(at) <= wanted);
         if wanted == self.alarm || stands {
             return;
         }

@@ -266,6 +266,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     }
 
     fn perform(self: &Rc<Self>, effect: Effect) {
+        self.platform.performing(&effect);
         match effect {
             Effect::Send(to, frame) => self.platform.send(&to, &frame),
             Effect::Close(conn, code, reason) => self.platform.close(&conn, code, &reason),

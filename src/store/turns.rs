@@ -7,6 +7,7 @@ use crate::{
     ids::{Boot, MessageId, RequestId, TurnId},
     limits,
     time::Millis,
+    wire::{Ending, Terminal},
 };
 
 /// What a turn answers.
@@ -293,6 +294,30 @@ pub fn live(db: &dyn Sql) -> Result<Vec<(Turn, Live)>> {
             Ok((turn, live))
         },
     )
+}
+
+/// How the last turns ended, oldest first. No index leads to them: at most those kept are looked at.
+pub fn last_ended(db: &dyn Sql) -> Result<Vec<Terminal>> {
+    let mut ended = db.all(
+        "SELECT request_id, state, origin_ids, kind FROM wk_turn WHERE ended_at IS NOT NULL ORDER BY seq DESC LIMIT ?1",
+        &[Value::Int(limits::ENDED_AT_BOOT)],
+        |row| {
+            Ok(Terminal {
+                id: row.text(0)?.into(),
+                ending: match row.text(1)?.as_str() {
+                    "completed" => Ending::Completed,
+                    "failed" => Ending::Error,
+                    "skipped" => Ending::Skipped,
+                    _ => Ending::Aborted,
+                },
+                body: String::new(),
+                message_ids: row.opt_text(2)?,
+                continuation: Kind::parse(&row.text(3)?) == Kind::Extend,
+            })
+        },
+    )?;
+    ended.reverse();
+    Ok(ended)
 }
 
 /// Forgets the oldest final turns beyond those kept.
