@@ -816,6 +816,89 @@ mod tests {
         assert!(after("x", json!({}), ToolOutput::Text("é".repeat(2_000))).chars().count() < 700);
     }
 
+    /// Everything but the words: what a script does besides talking.
+    fn deeds_of(script: &Script) -> Vec<ModelEvent> {
+        let deeds = script.events.iter().map(|(_, event)| event);
+        deeds.filter(|event| matches!(event, ModelEvent::ToolCall { .. })).cloned().collect()
+    }
+
+    // recovery 12, 28: the object died, and the model is asked to go on from its own words.
+    #[test]
+    fn it_goes_on_from_its_own_words_wherever_it_was_interrupted() {
+        let own = |text: &str| Msg::Assistant(vec![AssistantPart::Text { text: text.into(), meta: None }]);
+        let mut results = says("calculate 6 * 7");
+        results.push(Msg::Assistant(vec![AssistantPart::ToolCall {
+            id: "c".into(),
+            name: "calculate".into(),
+            input: json!({"expression": "6 * 7"}),
+            meta: None,
+        }]));
+        let output = ToolOutput::Json(json!({"result": 42}));
+        results.push(Msg::Tool(vec![ToolResult { call_id: "c".into(), name: "calculate".into(), output }]));
+        let asked = [
+            says("talk slowly for 3 seconds"),
+            says("hello"),
+            says("think about tea"),
+            says("what time is it"),
+            says("show me markdown"),
+            results,
+        ];
+        for messages in asked {
+            let whole = script(&request(messages.clone()));
+            let text = text_of(&whole);
+            for cut in (1..=text.len()).filter(|cut| text.is_char_boundary(*cut)) {
+                let (said, left) = text.split_at(cut);
+                for halves in [1, 2] {
+                    let mut messages = messages.clone();
+                    let half = said.floor_char_boundary(said.len() / halves);
+                    messages.extend([&said[..half], &said[half..]].into_iter().filter(|words| !words.is_empty()).map(own));
+                    for checkpoint in [false, true] {
+                        messages.extend(checkpoint.then(|| Msg::User(vec![UserPart::Text(CHECKPOINT.into())])));
+                        let rest = script(&request(messages.clone()));
+                        assert_eq!(text_of(&rest), left, "after {said:?}");
+                        assert_eq!(deeds_of(&rest), deeds_of(&whole), "after {said:?}");
+                        assert_eq!(rest.finish, whole.finish);
+                        let starts = rest.events.iter().filter(|(_, event)| *event == ModelEvent::TextStart).count();
+                        let ends = rest.events.iter().filter(|(_, event)| matches!(event, ModelEvent::TextEnd { .. })).count();
+                        assert_eq!((starts, ends), (usize::from(!left.is_empty()), usize::from(!left.is_empty())), "after {said:?}");
+                    }
+                }
+            }
+        }
+        let mut foreign = says("hello");
+        foreign.push(own("Bonjour"));
+        assert!(text_of(&script(&request(foreign))).contains("all I had to say"));
+    }
+
+    #[test]
+    fn a_call_that_was_cut_off_is_made_again_and_its_first_answer_is_not_told() {
+        let call = |id: &str| AssistantPart::ToolCall {
+            id: id.into(),
+            name: "calculate".into(),
+            input: json!({"expression": "6 * 7"}),
+            meta: None,
+        };
+        let result = |id: &str, output| ToolResult { call_id: id.into(), name: "calculate".into(), output };
+        let cut_off = || ToolOutput::Error(INTERRUPTED.into());
+        let mut messages = says("calculate 6 * 7");
+        let mut ids = std::collections::BTreeSet::new();
+        for round in 1..CALLS_MOST {
+            let id = format!("c{round}");
+            messages.extend([Msg::Assistant(vec![call(&id)]), Msg::Tool(vec![result(&id, cut_off())])]);
+            let again = script(&request(messages.clone()));
+            assert_eq!(calls_of(&again), [("calculate".to_owned(), json!({"expression": "6 * 7"}))], "round {round}");
+            assert_eq!(text_of(&again), "");
+            assert!(deeds_of(&again).iter().all(|deed| matches!(deed, ModelEvent::ToolCall { id, .. } if ids.insert(id.clone()))));
+        }
+        let mut answered = messages.clone();
+        answered.extend([Msg::Assistant(vec![call("d")]), Msg::Tool(vec![result("d", ToolOutput::Text("42".into()))])]);
+        assert_eq!(text_of(&script(&request(answered))), "6 * 7 = **42**");
+        messages.extend([Msg::Assistant(vec![call("d")]), Msg::Tool(vec![result("d", cut_off())])]);
+        let given_up = script(&request(messages));
+        assert_eq!(calls_of(&given_up), []);
+        assert!(text_of(&given_up).contains("did not work"));
+    }
+
     #[test]
     fn slow_talk_lasts_as_long_as_asked_and_is_numbered() {
         let table = [

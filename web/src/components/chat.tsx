@@ -20,6 +20,7 @@ import { Confirm } from "./dialog";
 import { ArrowDown, Spinner, Trash } from "./icons";
 import { Message, type MessageActions } from "./message";
 import { ConnectionBanner, ConnectionPill, Parked, SharedNote, TurnError } from "./notices";
+import { PullThePlug } from "./plug";
 import { Scroller, Shell } from "./shell";
 import { Waitee, Waiting } from "./waiting";
 import { Welcome } from "./welcome";
@@ -47,14 +48,14 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
   const [stopping, setStopping] = useState(false);
   const [clearOwed, setClearOwed] = useState(false);
   /** The message an answer was being written after, or into, when the connection broke, until its end is known. */
-  const [cutAt, setCutAt] = useState<string | null>(null);
+  const [cutAt, setCutAt] = useState<UIMessage | null>(null);
   const composer = useRef<ComposerHandle>(null);
   const scroll = useStickyScroll();
 
   const connection = useConnection(name, token, {
     onLost: () => {
       setStopping(false);
-      if (busy) setCutAt(messages.at(-1)?.id ?? null);
+      if (busy || isRecovering) setCutAt(messages.at(-1) ?? null);
       outboxRef.current?.suspectAll();
     },
     onCleared: () => outboxRef.current?.empty(),
@@ -132,7 +133,9 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
   const endedHere = !busy && ended !== null && concerns(ended, messages) ? ended : null;
   const turnError = ownError ?? (endedHere?.outcome === "error" ? (endedHere.error ?? "The answer ended with an error.") : null);
 
-  const cut = idle && !isRecovering && last !== undefined && last.id === cutAt;
+  const cut = idle && !isRecovering && last !== undefined && last.id === cutAt?.id;
+  const interrupted = !busy && (isRecovering || (cutAt !== null && !connection.synced));
+  const drawn = isRecovering || interrupted ? whole(messages, live, cutAt) : messages;
   const blank = last === undefined || last.role === "user" || !isVisible(last);
   const ending = turnError !== null ? null : endedHere !== null ? endingOf(endedHere, blank) : cut ? "cut" : null;
 
@@ -240,6 +243,7 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
         tools={
           <>
             <ConnectionPill state={connection.state} />
+            {connection.plug && <PullThePlug name={name} token={token} agent={agent} />}
             <IconButton label="Clear this conversation" title="Clear conversation" data-testid="clear" disabled={messages.length === 0} onClick={() => setClearing(true)}>
               <Trash />
             </IconButton>
@@ -256,24 +260,24 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
                 Show {Math.min(PAGE, from)} earlier messages
               </button>
             )}
-            {messages.slice(from).map((message, index, shown) => (
+            {drawn.slice(from).map((message, index, shown) => (
               <Message
                 key={message.id}
                 message={message}
-                live={message === live}
+                live={live !== undefined && (message === live || drawn !== messages) && index === shown.length - 1}
                 locked={!idle}
-                last={message === last}
-                continued={message.role === "assistant" && live !== undefined && shown[index + 1] === live}
+                last={index === shown.length - 1}
+                continued={message.role === "assistant" && ((live !== undefined && shown[index + 1] === live) || (interrupted && index === shown.length - 1))}
                 queued={false}
                 online={online}
                 actions={actions}
               />
             ))}
             {busy && (live === undefined || !isVisible(live) || status === "submitted" || goingOn) && <Waiting />}
-            {isRecovering && !busy && (
+            {interrupted && (
               <p className="state-line" role="status" data-testid="recovering">
                 <Spinner size={16} />
-                The answer was interrupted. It is being picked up where it stopped…
+                Interrupted. Carrying on…
               </p>
             )}
             {turnError !== null && (
@@ -287,7 +291,7 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
               />
             )}
             {ending !== null && (
-              <p className="state-line quiet" data-testid={ending} role="status">
+              <p className={`state-line quiet ${ending}`} data-testid={ending} role="status">
                 {ENDING[ending]}
               </p>
             )}
@@ -353,6 +357,18 @@ function hintFor(online: boolean, busy: boolean): string {
   if (!online) return "Not connected: messages wait here";
   if (isTouch()) return busy ? "Sending now queues" : "";
   return busy ? "Enter queues, Esc stops" : "Enter sends, Shift+Enter starts a new line";
+}
+
+/**
+ * The messages while an interrupted answer is carried on. What follows it arrives as a message of its own until the server has joined
+ * them, and the answer is missing for the moment in which the server reads it; on screen it is one, and stays.
+ */
+function whole(messages: readonly UIMessage[], live: UIMessage | undefined, cutAt: UIMessage | null): readonly UIMessage[] {
+  const begun = messages.at(-2);
+  if (live !== undefined && live === messages.at(-1) && begun?.role === "assistant")
+    return [...messages.slice(0, -2), { ...begun, parts: [...begun.parts, { type: "step-start" }, ...live.parts] }];
+  const missing = cutAt?.role === "assistant" && messages.at(-1)?.role === "user" && messages.every(({ id }) => id !== cutAt.id);
+  return missing ? [...messages, cutAt] : messages;
 }
 
 /** Whether an ended turn is about what is on screen: its question is the latest one, or it had none. */

@@ -1,5 +1,5 @@
 /** What the page says about the connection and about answers that did not come, each with what to do about it. */
-import { useSyncExternalStore, type ReactNode } from "react";
+import { useEffect, useState, useSyncExternalStore, type ReactNode } from "react";
 import type { Connection, ConnectionState } from "../lib/connection";
 import type { Waiting } from "../lib/tool-calls";
 import { Alert, Clock, Note, Refresh, Spinner } from "./icons";
@@ -34,9 +34,26 @@ function useDeviceOnline(): boolean {
   );
 }
 
+const LATE_MS = 2_500;
+
+/** Whether something has lasted for a while. */
+function useLate(lasts: boolean): boolean {
+  const [late, setLate] = useState(false);
+  useEffect(() => {
+    if (!lasts) return;
+    const timer = setTimeout(() => setLate(true), LATE_MS);
+    return () => {
+      clearTimeout(timer);
+      setLate(false);
+    };
+  }, [lasts]);
+  return late;
+}
+
 export function ConnectionBanner({ connection }: { connection: Connection }) {
   const { agent, state, obstacle } = connection;
   const deviceOnline = useDeviceOnline();
+  const late = useLate(state === "reconnecting");
   const again = (label: string) => (
     <button type="button" className="button small" data-testid="reconnect" onClick={() => agent.reconnect()}>
       {label}
@@ -52,7 +69,8 @@ export function ConnectionBanner({ connection }: { connection: Connection }) {
       </Banner>
     );
   }
-  if (state === "online" || (state === "connecting" && obstacle === null)) return null;
+  // Most connections are back before anybody wonders.
+  if (state === "online" || ((state === "connecting" || (!late && deviceOnline)) && obstacle === null)) return null;
   if (!deviceOnline) {
     return (
       <Banner tone="warn" icon={<Alert size={16} />}>
