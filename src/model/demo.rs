@@ -208,13 +208,16 @@ fn suggestions(request: &ModelRequest) -> String {
     if tool(request, "ask_person").is_some() {
         add("**ask me two questions**, and I wait for you, however long it takes");
     }
-    let known = ["current_time", "calculate", "save_note", "read_page", "ask_person"];
+    let known = ["current_time", "calculate", "save_note", "read_page", "ask_person", "wait"];
     for other in request.tools.iter().filter(|t| !known.contains(&t.name.as_str())).take(3) {
         add(&format!("**use the tool {}**", other.name));
     }
     add("**think about rain**, to see reasoning");
     add("**show me markdown**");
-    add("**talk slowly for 60 seconds**, then reload the page: the answer goes on; stop the process: what was written stays");
+    add("**talk slowly for 60 seconds**, then reload the page, or stop the process and start it again: the answer goes on");
+    if tool(request, "wait").is_some() {
+        add("**wait for 20 seconds**, by a tool; pull the plug meanwhile, or in mid-sentence, as often as you like");
+    }
     text
 }
 

@@ -7,6 +7,7 @@ import { remember } from "../lib/conversations";
 import { isTouch, prefersReducedMotion } from "../lib/device";
 import { useGoingOn } from "../lib/going-on";
 import { loadHistory } from "../lib/history";
+import { useLate } from "../lib/late";
 import { useOutbox, type Outbox } from "../lib/outbox";
 import { useAnnouncedAnswers, useDocumentStatus, useEscape, useFileDrop, useTitle } from "../lib/page-effects";
 import { noteReading, PAGE_TOOLS, READ_PAGE, readPage, SKIPPED } from "../lib/page-tools";
@@ -36,6 +37,8 @@ const ENDING = {
   empty: "The answer was empty.",
   cut: "The connection was lost in mid-answer. What is shown is everything the server has of it.",
 };
+/** How long the server may take to say that an answer is carried on, until it counts as cut. */
+const CUT_MS = 1_000;
 /** How long the end of a stopped answer is waited for; the server sends it at once. */
 const STOP_MS = 5_000;
 
@@ -133,8 +136,9 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
   const endedHere = !busy && ended !== null && concerns(ended, messages) ? ended : null;
   const turnError = ownError ?? (endedHere?.outcome === "error" ? (endedHere.error ?? "The answer ended with an error.") : null);
 
-  const cut = idle && !isRecovering && last !== undefined && last.id === cutAt?.id;
-  const interrupted = !busy && (isRecovering || (cutAt !== null && !connection.synced));
+  const lost = idle && !isRecovering && last !== undefined && last.id === cutAt?.id;
+  const cut = useLate(lost, CUT_MS);
+  const interrupted = (isRecovering && !busy) || (cutAt !== null && (!connection.synced || (lost && !cut)));
   const drawn = isRecovering || interrupted ? whole(messages, live, cutAt) : messages;
   const blank = last === undefined || last.role === "user" || !isVisible(last);
   const ending = turnError !== null ? null : endedHere !== null ? endingOf(endedHere, blank) : cut ? "cut" : null;
@@ -291,7 +295,7 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
               />
             )}
             {ending !== null && (
-              <p className={`state-line quiet ${ending}`} data-testid={ending} role="status">
+              <p className="state-line quiet" data-testid={ending} role="status">
                 {ENDING[ending]}
               </p>
             )}
