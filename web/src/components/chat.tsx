@@ -59,6 +59,7 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
     onLost: () => {
       setStopping(false);
       if (busy || isRecovering) setCutAt(messages.at(-1) ?? null);
+      else if (cut) setCutAt(null);
       outboxRef.current?.suspectAll();
     },
     onCleared: () => outboxRef.current?.empty(),
@@ -268,10 +269,10 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
               <Message
                 key={message.id}
                 message={message}
-                live={live !== undefined && (message === live || drawn !== messages) && index === shown.length - 1}
+                live={message.role === "assistant" && index === shown.length - 1 && (live !== undefined || interrupted)}
                 locked={!idle}
                 last={index === shown.length - 1}
-                continued={message.role === "assistant" && ((live !== undefined && shown[index + 1] === live) || (interrupted && index === shown.length - 1))}
+                continued={message.role === "assistant" && live !== undefined && shown[index + 1] === live}
                 queued={false}
                 online={online}
                 actions={actions}

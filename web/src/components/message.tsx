@@ -18,12 +18,12 @@ export type MessageActions = {
 
 type MessageProps = {
   message: UIMessage;
-  /** The message is being written right now. */
+  /** The message is being written right now, or will be as soon as the server is back. */
   live: boolean;
   /** A turn is under way, or nobody would hear: history cannot be rewritten now. */
   locked: boolean;
   last: boolean;
-  /** It goes on: in the next message until the server has joined them, or as soon as the server is back. */
+  /** What goes on with it stands in the next message until the server has joined them. */
   continued: boolean;
   /** The server has it and is still busy with another one. */
   queued: boolean;
