@@ -4,6 +4,7 @@ import { test } from "node:test";
 import { namesModel } from "./deploy.mjs";
 import { nodeIsNewEnough } from "./setup.mjs";
 import { parse as parseSim } from "./sim.mjs";
+import { forWrangler } from "./start.mjs";
 import { choose, counts } from "./test.mjs";
 import { crateOf, functions, namesSection, sections, withPlainNames, without } from "./wasm.mjs";
 
@@ -26,6 +27,16 @@ test("a deployment gets the default model only where none is named", () => {
   assert.ok(namesModel([], vars));
   assert.ok(namesModel([], vars.replace("[vars]", "[env.staging.vars]")));
   assert.ok(namesModel([], 'vars = { A = "1", MODEL = "demo" }\n'));
+});
+
+test("the plug may be pulled where the deployable is started for a demonstration, unless the caller says otherwise", () => {
+  const on = ["--var", "PLUG:on"];
+  assert.deepEqual(forWrangler([], true), on);
+  assert.deepEqual(forWrangler(["--var", "MODEL:demo", "--port", "1"], true), ["--var", "MODEL:demo", "--port", "1", ...on]);
+  assert.deepEqual(forWrangler(["--no-plug", "--port", "1"], true), ["--port", "1"]);
+  assert.deepEqual(forWrangler(["--var", "PLUG:off"], true), ["--var", "PLUG:off"]);
+  assert.deepEqual(forWrangler(["--no-plug"], false), []);
+  assert.deepEqual(forWrangler(["--var=PLUG:on"], false), ["--var=PLUG:on"]);
 });
 
 test("what test runners report is added up", () => {

@@ -177,6 +177,18 @@ pub const STASH: usize = 64 * 1024;
 /// Milliseconds between two looks at what is due in rows of a newer release, which this one must not touch.
 pub const FROZEN_MS: i64 = 3_600_000;
 
+/// Deaths of one turn where the plug may be pulled: they are the demonstration's own, and more than anybody has patience for.
+pub const PLUG_PULLS: u32 = 100;
+/// Milliseconds between the answer to a pull and the death: enough for the answer to leave, too little to be seen.
+pub const PLUG_FUSE_MS: u32 = 20;
+/// Milliseconds of silence after which the demo model is given up where the plug may be pulled: five times its longest pause, and
+/// short enough to watch.
+pub const PLUG_STALL_MS: u32 = 5_000;
+/// Milliseconds of silence after which another model is given up there: one that thinks unseen must have the time for it.
+pub const PLUG_STALL_MODEL_MS: u32 = 30_000;
+/// Seconds the tool `wait` waits at most: half of what a tool has ([`TOOL_TIMEOUT_MS`]).
+pub const PLUG_WAIT_S: u32 = 60;
+
 /// Tags of a socket (platform).
 pub const TAGS: usize = 10;
 /// Characters of one tag (platform).

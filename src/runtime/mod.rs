@@ -67,6 +67,8 @@ struct ActiveTurn {
     turn: Rc<Turn>,
     tools: Tools,
     cancel: Cancel,
+    /// Tripped, nothing more is heard of the model.
+    silence: Cancel,
     /// The steps that ended.
     steps: Vec<Rc<StepResult>>,
     /// What `before_step` said of a step: a second call for the same step is not asked about again.
@@ -513,6 +515,16 @@ impl<A: Agent, P: Platform> Mailbox for Runtime<A, P> {
 
     fn send_binary(&self, conn: &ConnId, bytes: &[u8]) {
         self.platform.send_binary(conn, bytes);
+    }
+
+    fn spawn(&self, job: LocalBoxFuture<'static, ()>) {
+        self.start(job);
+    }
+
+    fn silence_model(&self) {
+        if let Some(active) = self.active.borrow().as_ref() {
+            active.silence.trip();
+        }
     }
 
     fn abort_object(&self, reason: &str) {

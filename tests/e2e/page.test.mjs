@@ -13,6 +13,7 @@ pageTest("the page greets a newcomer with something to try", async ({ visit, pic
   assert.ok(await page.locator(id("composer")).isEditable());
   const suggestions = page.locator(id("suggestion"));
   assert.equal(await suggestions.count(), 3, "three things to try");
+  assert.equal(await page.locator(id("plug")).count(), 0, "no plug where it may not be pulled");
   await picture(page, "welcome");
   await suggestions.first().click();
   await messages(page, "user").first().waitFor();
