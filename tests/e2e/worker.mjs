@@ -33,8 +33,8 @@ export async function startWorker({ vars = {}, config = CONFIG, assets = false, 
   let port = 0;
   let running;
 
-  const launch = async () => {
-    const job = JSON.stringify({ config, port, state, vars, assets });
+  const launch = async (more = {}) => {
+    const job = JSON.stringify({ config, port, state, vars: { ...vars, ...more }, assets });
     running = await launchHost(job, lines);
     port = Number(new URL(running.url).port);
   };
@@ -62,9 +62,10 @@ export async function startWorker({ vars = {}, config = CONFIG, assets = false, 
     state,
     lines,
     kill,
-    async restart() {
+    /** `vars` on top of those of the first start make it another deployment of the same code. */
+    async restart({ vars: more } = {}) {
       await kill();
-      await launch();
+      await launch(more);
     },
     async stop() {
       if (running !== undefined) {

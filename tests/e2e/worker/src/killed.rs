@@ -53,8 +53,11 @@ impl Agent for Killed {
             .with(of_page("page"))
     }
 
-    async fn on_chat_response(&self, _: &AgentHandle, response: &ChatResponse) {
+    async fn on_chat_response(&self, handle: &AgentHandle, response: &ChatResponse) {
+        // The first message names the conversation.
+        let first = handle.messages().await.ok().and_then(|all| all.first().map(UiMessage::text));
         let body = json!({
+            "of": first,
             "request": response.request_id,
             "message": response.message.as_ref().map(|message| message.id.to_string()),
             "status": response.status.as_str(),

@@ -1,0 +1,238 @@
+// The killer: batches of conversations side by side, each brought to a moment of its own, and then one death for all of them.
+
+import { Client, Person, Room } from "./room.mjs";
+import { effects, frames, hooks, requests, rest, screens, transcript } from "./oracles.mjs";
+import { SCRIPTS } from "./scripts.mjs";
+import { World, unrest } from "./world.mjs";
+
+const MOMENT_LIMIT_MS = 30_000;
+const ALARM_LIMIT_MS = 60_000;
+const END_LIMIT_MS = 60_000;
+const LOOK_MS = 500;
+
+/**
+ * Runs that are known to end badly, by `script:what`, and why. They stay in the schedule; one that ends well is a failure
+ * too, so that this list gets shorter.
+ */
+export const KNOWN = new Map([]);
+
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+async function within(promise, ms, what) {
+  let timer;
+  const late = new Promise((_, reject) => (timer = setTimeout(() => reject(new Error(`${what} within ${ms} ms`)), ms)));
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** Runs batches in one world and keeps the account. */
+export class Killer {
+  static async start({ seed, log = console.log, hooks: openTab } = {}) {
+    const killer = new Killer();
+    Object.assign(killer, { seed, log, openTab, runs: [], kills: 0, idle: 0, processes: 0, began: Date.now() });
+    killer.world = await World.start(seed);
+    return killer;
+  }
+
+  /**
+   * One batch. `plans`: `{script, targets, returns, viewer, label}`; `kind` names the deaths; `kill(rooms)` is the death of all rooms
+   * that stand still (default: SIGKILL and restart); `edge`: what stood still is let go just before, so that death comes in the
+   * middle; `delay()`: how long it takes then.
+   */
+  async batch(kind, plans, { edge, delay = () => 0, kill = this.#sigkill, random = false } = {}) {
+    const started = Date.now();
+    const { world } = this;
+    const rooms = plans.map((plan) => {
+      const room = new Room(world, plan.label, SCRIPTS[plan.script], plan);
+      Object.assign(room, { plan, kind });
+      return room;
+    });
+    await Promise.all(rooms.map((room) => this.#enter(room)));
+    const lives = Math.max(...plans.map((plan) => plan.targets?.length ?? 0));
+    for (let life = 1; life <= lives; life += 1) {
+      const there = rooms.filter((room) => room.target !== undefined);
+      await Promise.all(there.map((room) => this.#moment(room)));
+      const alive = there.filter((room) => room.isHeld || random);
+      if (edge) {
+        there.forEach((room) => room.letGo());
+        await pause(delay());
+      }
+      this.kills += alive.filter((room) => !room.isOver).length;
+      this.idle += rooms.filter((room) => room.life === life).length - alive.filter((room) => !room.isOver).length;
+      await kill.call(this, rooms, kind);
+    }
+    await Promise.all(rooms.map((room) => this.#calm(room)));
+    await Promise.all(rooms.map((room) => this.#leave(room)));
+    // What is left in the files is looked at when nobody can change it any more.
+    await world.kill();
+    for (const room of rooms) {
+      room.rows = attempt(room, "the files can be read", () => world.rows(room));
+      attempt(room, "rest", () => rest(room, room.rows));
+    }
+    await world.restart();
+    this.processes += 1;
+    for (const room of rooms) {
+      this.#account(room);
+      world.rooms.delete(room.name);
+    }
+    this.log(`${kind}: ${rooms.length} conversations, ${this.kills} kills so far, ${((Date.now() - started) / 1000).toFixed(1)} s`);
+    return rooms;
+  }
+
+  async #enter(room) {
+    const { world } = this;
+    room.id = await world.idOf(room);
+    const { viewer = "onlooker" } = room.plan;
+    if (viewer === "onlooker") {
+      room.onlooker = new Client(room, "onlooker");
+      room.onlooker.stay().catch((error) => room.problems.push(`the onlooker: ${error.stack}`));
+      await room.onlooker.socket();
+    } else if (viewer !== "nobody") {
+      room.tab = await (await this.openTab())(room, world, viewer);
+    }
+    room.over = SCRIPTS[room.plan.script].person(new Person(room)).then(
+      () => room.tell("everything is done"),
+      (error) => room.problems.push(`the person: ${error.stack}`),
+    );
+    room.over.then(() => (room.isOver = true));
+  }
+
+  /** The room stands still at its target, or has come to its end before. */
+  async #moment(room) {
+    await within(Promise.race([room.held, room.over]), MOMENT_LIMIT_MS, "the room was to stand still").catch((error) =>
+      room.problems.push(error.message),
+    );
+  }
+
+  async #sigkill(rooms, kind) {
+    for (const room of rooms) room.die(kind);
+    await this.world.kill();
+    this.processes += 1;
+    await this.world.restart();
+  }
+
+  /** Nobody comes before the object is at rest by itself, where that was asked for; then everything comes to its end. */
+  async #calm(room) {
+    try {
+      if (!room.admitted) {
+        await this.#rests(room, ALARM_LIMIT_MS);
+        room.admit();
+      }
+      await within(room.over, END_LIMIT_MS, "the conversation was to end");
+      await this.#rests(room, END_LIMIT_MS);
+    } catch (error) {
+      room.problems.push(error.message);
+      room.admit();
+    }
+  }
+
+  async #rests(room, limitMs) {
+    const until = Date.now() + limitMs;
+    for (;;) {
+      let why;
+      try {
+        why = unrest(this.world.rows(room));
+      } catch (error) {
+        why = [error.message];
+      }
+      if (why.length === 0) return;
+      if (Date.now() > until) throw new Error(`not at rest within ${limitMs} ms: ${why.join("; ")}`);
+      await pause(LOOK_MS);
+    }
+  }
+
+  /** Somebody comes late; then everybody is asked what they saw, and leaves. */
+  async #leave(room) {
+    const check = async (what, body) => {
+      try {
+        await body();
+      } catch (error) {
+        room.problems.push(`${what}: ${error.message}`);
+      }
+    };
+    await check("late", async () => {
+      const late = new Client(room, "late");
+      const socket = await within(late.socket(), END_LIMIT_MS, "somebody was to get in late");
+      const history = await late.route.history();
+      const present = room.clients.map((client) => client.sockets.at(-1)).filter((each) => each?.isOpen);
+      await Promise.all(present.map((each) => each.settle()));
+      room.history = history;
+      await check("transcript", () => transcript(room, history));
+      await check("effects", () => effects(room, history));
+      await check("requests", () => requests(room));
+      await check("hooks", () => hooks(room, history));
+      await check("screens", () => screens(room, history));
+      await check("tab", () => room.tab?.shows(history));
+      await check("frames", () => frames(room, socket, history));
+    });
+    for (const client of room.clients) {
+      client.left = true;
+      client.leave?.();
+      await Promise.all(client.sockets.map((each) => each.close()));
+    }
+    await room.tab?.close();
+  }
+
+  #account(room) {
+    const { label, kind, plan, problems, deaths } = room;
+    const known = KNOWN.get(label);
+    this.runs.push({ label, kind, script: plan.script, deaths, problems, known });
+    if (problems.length > 0) {
+      this.log(`\n${known === undefined ? "FAILED" : `known (${known})`} ${label}: ${kind}\n  ${problems.join("\n  ")}`);
+      if (known === undefined) this.log(room.describe(), "\nrows", JSON.stringify(room.rows, big), "\nevents", this.#eventsOf(room), "\n");
+    }
+  }
+
+  /** The events of a room's turns, as the runtime printed them. */
+  #eventsOf(room) {
+    const ids = new Set((room.rows?.wk_turn ?? []).flatMap((turn) => [turn.id, turn.request_id, turn.root_request_id]));
+    return this.world.worker.lines.filter((line) => [...ids].some((id) => line.includes(id))).map((line) => `\n  ${line}`).join("");
+  }
+
+  get failures() {
+    return this.runs.filter((run) => (run.problems.length > 0) !== (run.known !== undefined));
+  }
+
+  report() {
+    const kinds = [...new Set(this.runs.map((run) => run.kind))];
+    const scripts = [...new Set(this.runs.map((run) => run.script))];
+    const width = Math.max(...scripts.map((script) => script.length)) + 2;
+    const cell = (script, kind) => {
+      const runs = this.runs.filter((run) => run.script === script && run.kind === kind);
+      const bad = runs.filter((run) => run.problems.length > 0).length;
+      return runs.length === 0 ? "–" : bad === 0 ? String(runs.length) : `${runs.length}/${bad}!`;
+    };
+    const lines = kinds.map((kind, at) => `  ${at + 1}  ${kind}`);
+    lines.push("", `${"".padEnd(width)}${kinds.map((_, at) => String(at + 1).padStart(7)).join("")}`);
+    for (const script of scripts) lines.push(`${script.padEnd(width)}${kinds.map((kind) => cell(script, kind).padStart(7)).join("")}`);
+    const seconds = ((Date.now() - this.began) / 1000).toFixed(0);
+    lines.push(
+      "",
+      `${this.kills} kills in mid-work (and ${this.idle} of conversations at rest) in ${this.runs.length} runs of ${scripts.length} scripts, ` +
+        `${this.processes} processes, ${this.failures.length} failures, ${seconds} s, seed ${this.seed}`,
+    );
+    for (const { label, kind, problems, known } of this.failures) {
+      lines.push(`FAILED ${label} (${kind}): ${problems[0] ?? `ends well, and is listed as known: ${known}`}`);
+      lines.push(`  again: npm run e2e:kill -- --seed ${this.seed} --only "${label}"`);
+    }
+    return lines.join("\n");
+  }
+
+  async stop() {
+    await this.world.stop();
+  }
+}
+
+const big = (_, value) => (typeof value === "bigint" ? String(value) : value);
+
+function attempt(room, what, body) {
+  try {
+    return body();
+  } catch (error) {
+    room.problems.push(`${what}: ${error.message}`);
+    return undefined;
+  }
+}
