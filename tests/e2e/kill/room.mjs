@@ -193,6 +193,8 @@ export class Room {
   /** The model waits until the person has done something, unless nobody is there to. */
   async #person(life, call) {
     while (!this.acted && this.admitted && life === this.life && !call.aborted) await Promise.race([pause(20), call.closed]);
+    // What was sent just now is to arrive before the next word.
+    if (this.admitted && life === this.life) await Promise.race([pause(100), call.closed]);
   }
 
   // Effects

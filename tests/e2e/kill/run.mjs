@@ -2,6 +2,7 @@
 
 import { Client, Person, Room } from "./room.mjs";
 import { effects, frames, hooks, requests, rest, screens, transcript } from "./oracles.mjs";
+import { schedule } from "./schedule.mjs";
 import { SCRIPTS } from "./scripts.mjs";
 import { World, unrest } from "./world.mjs";
 
@@ -54,7 +55,7 @@ export class Killer {
     const lives = Math.max(...plans.map((plan) => plan.targets?.length ?? 0));
     for (let life = 1; life <= lives; life += 1) {
       const there = rooms.filter((room) => room.target !== undefined);
-      await Promise.all(there.map((room) => this.#moment(room)));
+      if (!random) await Promise.all(there.map((room) => this.#moment(room)));
       const alive = there.filter((room) => room.isHeld || random);
       if (edge) {
         there.forEach((room) => room.letGo());
@@ -235,4 +236,19 @@ function attempt(room, what, body) {
     room.problems.push(`${what}: ${error.message}`);
     return undefined;
   }
+}
+
+/** The whole schedule, or a part of it. */
+export async function killAll({ seed, only, small, log = console.log }) {
+  log(`seed ${seed}`);
+  const killer = await Killer.start({ seed, log, hooks: () => import("./tab.mjs").then(({ openTab }) => openTab) });
+  try {
+    const scripts = Object.keys(SCRIPTS);
+    const whole = await killer.batch("no death", scripts.map((script) => ({ script, label: `${script}:0` })));
+    const actions = Object.fromEntries(whole.map((room) => [room.plan.script, room.actions.length]));
+    for (const { kind, plans, options } of schedule({ seed, actions, only, small })) await killer.batch(kind, plans, options);
+  } finally {
+    await killer.stop();
+  }
+  return killer;
 }
