@@ -126,6 +126,15 @@ const STAGES = [
     limit: 30,
     commands: (extra) => [nodeTest(...extra, "tests/e2e/peer/compare.test.mjs", "tests/e2e/peer/budget.test.mjs")],
   },
+  {
+    name: "kill",
+    title: "killed at every moment, on the real runtime",
+    counted: true,
+    byName: true,
+    needs: ["e2e-worker"],
+    limit: 40,
+    commands: (extra) => [["node", "tests/e2e/kill.mjs", ...extra]],
+  },
 ];
 
 /** Stages that need nothing but the Rust toolchain, so that `npm run check` does not wait for anything else. */

@@ -7,6 +7,7 @@
 import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { builtinModules, createRequire } from "node:module";
 import { basename, dirname, join, resolve } from "node:path";
+import { createInterface } from "node:readline";
 import { deserialize, serialize } from "node:v8";
 
 process.env.WRANGLER_SEND_METRICS = "false";
@@ -20,12 +21,12 @@ const { Log, LogLevel, Miniflare, convertV4MiniflareOptions } = wranglersOwn("mi
 const job = JSON.parse(process.argv[2]);
 const { workerOptions, modules } = await prepared();
 
-const runtime = new Miniflare(
+const optionsOf = ({ port, vars }) =>
   convertV4MiniflareOptions({
     log: new Log(LogLevel.WARN),
     cf: false,
     host: "127.0.0.1",
-    port: job.port,
+    port,
     resourcePersistencePath: job.state,
     workers: [
       {
@@ -33,16 +34,20 @@ const runtime = new Miniflare(
         name: workerOptions.name ?? "worker",
         modules,
         // Only the job's: a developer's own `[vars]` and `.dev.vars` must not decide what a test sees.
-        bindings: job.vars,
+        bindings: vars,
       },
     ],
-  }),
-);
+  });
 
-const url = await runtime.ready;
-process.stdout.write(`${JSON.stringify({ ready: url.href })}\n`);
+const runtime = new Miniflare(optionsOf(job));
+const tellReady = async () => process.stdout.write(`${JSON.stringify({ ready: (await runtime.ready).href })}\n`);
+await tellReady();
 
-process.stdin.resume();
+// Each line is a new deployment: its vars and the port.
+createInterface({ input: process.stdin }).on("line", async (line) => {
+  await runtime.setOptions(optionsOf(JSON.parse(line)));
+  await tellReady();
+});
 process.stdin.on("end", async () => {
   await runtime.dispose();
   process.exit(0);

@@ -104,15 +104,19 @@ export class Room {
     this.#release.resolve();
   }
 
-  /** The object is about to be ended. */
-  die(kind) {
+  /** The object is about to be ended. `survived`: connections outlive it, and who uses them notices nothing. */
+  die(kind, { survived = false } = {}) {
     this.deaths.push({ kind, life: this.life, before: this.at, after: this.count });
     this.tell(`dies: ${kind}${this.at === undefined ? `, after action ${this.count}` : ""}`);
-    const { reject } = this.#release;
+    const { resolve, reject } = this.#release;
     this.life += 1;
-    if (this.returns === "alarm") this.admitted = false;
+    if (this.returns === "alarm") {
+      this.admitted = false;
+      this.tab?.leaves();
+    }
     this.#standstill();
-    reject(new Died());
+    if (survived) resolve();
+    else reject(new Died());
     this.#admit();
     this.#news();
   }
@@ -122,6 +126,7 @@ export class Room {
     if (this.admitted) return;
     this.tell("at rest by itself; people come back");
     this.admitted = true;
+    this.tab?.returns();
     this.#admit();
     this.#news();
   }
@@ -344,15 +349,18 @@ export class Person {
     return this.messages.get(n);
   }
 
-  /** Sends message `n`, again if it got lost. */
+  /** Sends message `n`, again if it got lost. A tab with the hooks gives it an id of its own. */
   async say(n) {
     const message = this.#message(n);
+    const { tab } = this.room;
     await this.#until(async ({ socket, history, first }) => {
-      if (history.some((entry) => entry.id === message.id)) return true;
+      if (history.some((entry) => textOf(entry) === message.parts[0].text)) return true;
       if (first(`say ${n}`)) {
+        if (n === 1) await tab?.ready();
         await this.room.pass(`message ${n} is sent`);
         this.room.acted ||= n > 1;
-        socket.post([...history, message]);
+        if (tab === undefined) socket.post([...history, message]);
+        else tab.say(message.parts[0].text);
       }
       return false;
     });

@@ -10,6 +10,10 @@ const MOMENT_LIMIT_MS = 30_000;
 const ALARM_LIMIT_MS = 60_000;
 const END_LIMIT_MS = 60_000;
 const LOOK_MS = 500;
+/** Somebody is there: what takes longer than this waited for the alarm. */
+const SLOW_S = 20;
+/** An object without events is put to sleep after ten seconds. */
+const HIBERNATION_MS = 13_000;
 
 /**
  * Runs that are known to end badly, by `script:what`, and why. They stay in the schedule; one that ends well is a failure
@@ -33,19 +37,20 @@ async function within(promise, ms, what) {
 export class Killer {
   static async start({ seed, log = console.log, hooks: openTab } = {}) {
     const killer = new Killer();
-    Object.assign(killer, { seed, log, openTab, runs: [], kills: 0, idle: 0, processes: 0, began: Date.now() });
+    Object.assign(killer, { seed, log, openTab, runs: [], slow: [], kills: 0, idle: 0, processes: 0, began: Date.now() });
     killer.world = await World.start(seed);
     return killer;
   }
 
   /**
-   * One batch. `plans`: `{script, targets, returns, viewer, label}`; `kind` names the deaths; `kill(rooms)` is the death of all rooms
-   * that stand still (default: SIGKILL and restart); `edge`: what stood still is let go just before, so that death comes in the
+   * One batch. `plans`: `{script, targets, returns, viewer, label}`; `kind` names the deaths, `death` says what they are
+   * (`kill`: SIGKILL and restart; `abort`, `panic`, `deploy`, `sleep`); `edge`: what stood still is let go just before, so that death comes in the
    * middle; `delay()`: how long it takes then.
    */
-  async batch(kind, plans, { edge, delay = () => 0, kill = this.#sigkill, random = false } = {}) {
+  async batch(kind, plans, { edge, delay = () => 0, death = "kill", random = false } = {}) {
     const started = Date.now();
     const { world } = this;
+    const deaths = { kill: this.#sigkill, abort: this.#abort, panic: this.#panic, deploy: this.#deploy, sleep: this.#sleep };
     const rooms = plans.map((plan) => {
       const room = new Room(world, plan.label, SCRIPTS[plan.script], plan);
       Object.assign(room, { plan, kind });
@@ -63,7 +68,7 @@ export class Killer {
       }
       this.kills += alive.filter((room) => !room.isOver).length;
       this.idle += rooms.filter((room) => room.life === life).length - alive.filter((room) => !room.isOver).length;
-      await kill.call(this, rooms, kind);
+      await deaths[death].call(this, rooms, kind);
     }
     await Promise.all(rooms.map((room) => this.#calm(room)));
     await Promise.all(rooms.map((room) => this.#leave(room)));
@@ -115,8 +120,54 @@ export class Killer {
     await this.world.restart();
   }
 
+  /** `ctx.abort()`: the object is gone, the process is not. */
+  async #abort(rooms, kind) {
+    for (const room of rooms) room.die(kind);
+    await Promise.all(rooms.map((room) => this.#tell(room, "abort")));
+  }
+
+  /** A panic in one object: the memory of all of them is gone, their connections are not. */
+  async #panic(rooms, kind) {
+    for (const room of rooms) room.die(kind, { survived: true });
+    await this.#tell(rooms[0], "panic");
+  }
+
+  /** Another deployment of the same code takes over. */
+  async #deploy(rooms, kind) {
+    for (const room of rooms) room.die(kind);
+    this.world.build += 1;
+    await this.world.deploy({ BUILD: String(this.world.build) });
+    const { build } = await (await this.#ask(rooms[0], "life")).json();
+    if (build !== String(this.world.build)) rooms[0].problems.push(`build ${build} answers`);
+  }
+
+  /** Nobody says anything for long enough: memory is given up, and nothing but an event from outside brings it back. */
+  async #sleep(rooms, kind) {
+    const asked = async (room) => (await (await this.#ask(room, "life")).json()).asked;
+    for (const room of rooms) await asked(room);
+    await pause(HIBERNATION_MS);
+    for (const room of rooms) {
+      attempt(room, "asleep", () => {
+        const rows = this.world.rows(room);
+        if (rows.alarms.length > 0 || unrest(rows).length > 0) throw new Error(`${unrest(rows)} ${rows.alarms}`);
+      });
+      if ((await asked(room)) !== 1) room.problems.push("its memory was not given up");
+      room.die(kind, { survived: true });
+    }
+  }
+
+  #ask(room, what) {
+    return fetch(`${this.world.worker.url}/agents/mortal/${room.name}/${what}`);
+  }
+
+  /** Asks an object to die; no answer comes of that. */
+  #tell(room, what) {
+    return this.#ask(room, what).then((answer) => answer.text(), () => {});
+  }
+
   /** Nobody comes before the object is at rest by itself, where that was asked for; then everything comes to its end. */
   async #calm(room) {
+    const since = Date.now();
     try {
       if (!room.admitted) {
         await this.#rests(room, ALARM_LIMIT_MS);
@@ -128,6 +179,8 @@ export class Killer {
       room.problems.push(error.message);
       room.admit();
     }
+    const seconds = (Date.now() - since) / 1000;
+    if (room.returns === "client" && seconds > SLOW_S) this.slow.push(`${room.label} (${room.kind}): at rest after ${seconds.toFixed(0)} s`);
   }
 
   async #rests(room, limitMs) {
@@ -215,6 +268,7 @@ export class Killer {
       `${this.kills} kills in mid-work (and ${this.idle} of conversations at rest) in ${this.runs.length} runs of ${scripts.length} scripts, ` +
         `${this.processes} processes, ${this.failures.length} failures, ${seconds} s, seed ${this.seed}`,
     );
+    for (const slow of this.slow) lines.push(`slow: ${slow}`);
     for (const { label, kind, problems, known } of this.failures) {
       lines.push(`FAILED ${label} (${kind}): ${problems[0] ?? `ends well, and is listed as known: ${known}`}`);
       lines.push(`  again: npm run e2e:kill -- --seed ${this.seed} --only "${label}"`);
@@ -246,6 +300,8 @@ export async function killAll({ seed, only, small, log = console.log }) {
     const scripts = Object.keys(SCRIPTS);
     const whole = await killer.batch("no death", scripts.map((script) => ({ script, label: `${script}:0` })));
     const actions = Object.fromEntries(whole.map((room) => [room.plan.script, room.actions.length]));
+    const isAwaited = (what) => /^(call \d+ of the page is|the call is) /.test(what);
+    actions.parked = Object.fromEntries(whole.map((room) => [room.plan.script, room.actions.findIndex(isAwaited) + 1]));
     for (const { kind, plans, options } of schedule({ seed, actions, only, small })) await killer.batch(kind, plans, options);
   } finally {
     await killer.stop();

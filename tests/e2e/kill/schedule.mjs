@@ -12,7 +12,8 @@ const names = Object.keys(SCRIPTS);
 const chunks = (list, size) => Array.from({ length: Math.ceil(list.length / size) }, (_, at) => list.slice(at * size, (at + 1) * size));
 
 /**
- * The batches: `{kind, plans, options}`. `actions`: how many each script has. `small`: those of `npm test`. `only`: plans whose label
+ * The batches: `{kind, plans, options}`. `actions`: how many each script has, and in `parked` which of them a
+ * person does who was waited for. `small`: those of `npm test`. `only`: plans whose label
  * begins so.
  */
 export function schedule({ seed, actions, small = false, only }) {
@@ -27,7 +28,7 @@ export function schedule({ seed, actions, small = false, only }) {
       for (const part of chunks(these, SIDE_BY_SIDE)) batches.push({ kind: `${kind}, ${BACK[returns]}`, plans: part, options });
     }
   };
-  const viewers = ["onlooker", "onlooker", "nobody", "onlooker"];
+  const viewers = ["onlooker", "ai-chat", "nobody", "onlooker", "think", "onlooker"];
   let turn = 0;
   const plan = (script, how, targets, more = {}) => {
     turn += 1;
@@ -68,9 +69,26 @@ export function schedule({ seed, actions, small = false, only }) {
     const plans = names.map((script) => plan(script, `random ${n}`, [Infinity], { pace: 20 + below(60), returns: n === 4 ? "alarm" : "client" }));
     add(`at random (${n})`, plans, { edge: true, random: true, delay: () => 40 + below(600) });
   }
+
+  // Other ways to go. Something of a script is under way at each of these moments.
+  for (const [kind, death] of Object.entries(OTHERS)) {
+    const plans = names.flatMap((script, at) =>
+      range(1, 2).map((n) => {
+        const returns = n === 2 && at % 2 === 0 ? "alarm" : "client";
+        return plan(script, `${death} ${n}`, [2 + below(actions[script] - 1)], { returns });
+      }),
+    );
+    add(kind, small ? every(plans.filter(({ returns }) => returns === "client"), 7) : plans, { death });
+  }
+  const parked = names.filter((script) => PARKED.includes(script));
+  const asleep = parked.map((script) => plan(script, "sleep", [actions.parked[script]], { returns: "client", viewer: "onlooker" }));
+  add("asleep", asleep, { death: "sleep" });
   return batches;
 }
 
+const OTHERS = { "ctx.abort()": "abort", "a panic": "panic", "a new deployment": "deploy" };
+/** Conversations that wait for one person at a moment when nobody says anything. */
+const PARKED = ["tool of the page", "tool of the page beside one here", "approval granted", "approval denied"];
 const BACK = { client: "somebody comes back", alarm: "nobody comes back" };
 const range = (from, to) => Array.from({ length: Math.max(0, to - from + 1) }, (_, at) => from + at);
 /** About `n` of a list, evenly. */

@@ -94,9 +94,16 @@ export class World {
     await this.worker.kill();
   }
 
-  /** The runtime comes back on the same state; `vars` makes it another build. */
-  async restart({ vars } = {}) {
-    await this.worker.restart({ vars });
+  /** The runtime comes back on the same state. */
+  async restart() {
+    await this.worker.restart();
+    this.#back();
+  }
+
+  /** A new deployment takes the place of the one that runs. */
+  async deploy(vars) {
+    this.#down();
+    await this.worker.update(vars);
     this.#back();
   }
 

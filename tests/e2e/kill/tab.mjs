@@ -1,0 +1,33 @@
+// A tab of the killer's conversations with the unmodified hooks in it. It is there all along, loses its network with each death, and
+// has to show in the end what is stored.
+
+import { isDeepStrictEqual } from "node:util";
+import { essence, openTab as open } from "../hook.mjs";
+
+const LIMIT_MS = 20_000;
+
+export async function openTab(room, world, use) {
+  const tab = await open({ name: room.name }, world.worker, { use, agent: { agent: "Mortal" } });
+  await tab.ready();
+  const isIdle = (value) => value.status === "ready" && !value.isServerStreaming && !value.isRecovering;
+  return {
+    say: (text) => tab.now.sendMessage({ text }),
+    leaves: () => tab.link.cut({ stayDown: true }),
+    returns: () => tab.link.restore(),
+    /** Resolves when a message may be sent: a person waits until what runs is over. */
+    ready: () => tab.until((value) => value.identified && isIdle(value), { limitMs: LIMIT_MS }),
+    /** In the end it shows what is stored, and says that nothing goes on. */
+    async shows(history) {
+      const stored = history.map(essence);
+      const fits = (value) => isIdle(value) && isDeepStrictEqual(value.messages.map(essence), stored);
+      try {
+        await tab.until(fits, { limitMs: LIMIT_MS, what: `what is stored: ${JSON.stringify(stored)}` });
+      } catch (error) {
+        error.message = `${use}: ${error.message}`;
+        throw error;
+      }
+      if (tab.now.error !== undefined) throw new Error(`${use} shows an error: ${tab.now.error.message}`);
+    },
+    close: () => tab.close(),
+  };
+}
