@@ -429,6 +429,15 @@ export class Person {
     });
   }
 
+  /** Waits to be told that the turn was given up. */
+  async isTold(text) {
+    const tells = (frame) => isResponse(frame) && frame.error === true && frame.body === text;
+    await this.#until(
+      async ({ socket }) => socket.frames.some(tells),
+      (frame) => changes(frame) || tells(frame),
+    );
+  }
+
   async regenerates(n) {
     let old;
     await this.#until(async ({ socket, history, first }) => {

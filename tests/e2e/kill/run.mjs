@@ -3,7 +3,7 @@
 import { Client, Person, Room } from "./room.mjs";
 import { effects, frames, hooks, requests, rest, screens, transcript } from "./oracles.mjs";
 import { schedule } from "./schedule.mjs";
-import { SCRIPTS } from "./scripts.mjs";
+import { DOOMED, SCRIPTS } from "./scripts.mjs";
 import { World, unrest } from "./world.mjs";
 
 const MOMENT_LIMIT_MS = 30_000;
@@ -52,7 +52,7 @@ export class Killer {
     const { world } = this;
     const deaths = { kill: this.#sigkill, abort: this.#abort, panic: this.#panic, deploy: this.#deploy, sleep: this.#sleep };
     const rooms = plans.map((plan) => {
-      const room = new Room(world, plan.label, SCRIPTS[plan.script], plan);
+      const room = new Room(world, plan.label, (plan.doomed ? DOOMED : SCRIPTS)[plan.script], plan);
       Object.assign(room, { plan, kind });
       return room;
     });
@@ -99,7 +99,7 @@ export class Killer {
     } else if (viewer !== "nobody") {
       room.tab = await (await this.openTab())(room, world, viewer);
     }
-    room.over = SCRIPTS[room.plan.script].person(new Person(room)).then(
+    room.over = room.script.person(new Person(room)).then(
       () => room.tell("everything is done"),
       (error) => room.problems.push(`the person: ${error.stack}`),
     );
@@ -188,7 +188,7 @@ export class Killer {
     for (;;) {
       let why;
       try {
-        why = unrest(this.world.rows(room));
+        why = await this.world.unrest(room);
       } catch (error) {
         why = [error.message];
       }

@@ -1,6 +1,6 @@
 // Who dies when. The schedule is a function of the seed and of how many actions each script has.
 
-import { SCRIPTS } from "./scripts.mjs";
+import { DOOMED, SCRIPTS } from "./scripts.mjs";
 import { randomOf } from "./world.mjs";
 
 /** Conversations that are killed by one and the same signal. */
@@ -63,6 +63,12 @@ export function schedule({ seed, actions, small = false, only }) {
     }),
   );
   add("two to four in a row", again);
+
+  // So often that the turn is given up: five times before a word, or behind a few.
+  const doomed = Object.keys(DOOMED).flatMap((script) =>
+    [2, script === "long text" ? 16 : 4].map((k) => plan(script, `five at ${k}`, [k, 2, 2, 2, 2], { returns: "client", viewer: "onlooker", doomed: true })),
+  );
+  if (!small) add("five in a row", doomed);
 
   // Whenever it happens to be.
   for (const n of range(1, small ? 0 : 4)) {

@@ -134,6 +134,23 @@ export const SCRIPTS = {
   },
 };
 
+/** What somebody sees of a turn that died too often (docs/recovery.md, Bounds). */
+const GIVEN_UP = "The assistant was interrupted and could not recover. Please try again.";
+
+/** A conversation whose object dies until its turn is given up. */
+const givenUp = (script) => ({
+  ...SCRIPTS[script],
+  partial: true,
+  exhausted: true,
+  async person(person) {
+    await person.say(1);
+    await person.isTold(GIVEN_UP);
+  },
+});
+
+/** Scripts that die five times. */
+export const DOOMED = Object.fromEntries(["plain text", "long text", "one tool", "keyed tool", "pure tool"].map((name) => [name, givenUp(name)]));
+
 /** What a script's conversation says at its end: `[role, text]` of each message. */
 export function ending({ turns, cleared }, name) {
   if (cleared) return [];

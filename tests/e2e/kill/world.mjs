@@ -1,7 +1,7 @@
 // What surrounds the process that is killed: a provider and an endpoint for effects that survive it, the process itself, and a look
 // into the files it leaves.
 
-import { copyFileSync, existsSync, mkdtempSync, rmSync } from "node:fs";
+import { copyFileSync, existsSync, mkdtempSync, rmSync, statSync } from "node:fs";
 import { createServer } from "node:http";
 import { once } from "node:events";
 import { tmpdir } from "node:os";
@@ -47,8 +47,10 @@ export class World {
       if (room === undefined) throw new Error(`nobody knows whose request this is: ${call.text.slice(0, 300)}`);
       return room.model(call.request, () => call).catch((error) => swallow(room, error, call));
     };
-    world.provider = await startProvider({ scripts: { go: answer, Continue: answer } });
+    world.provider = await startProvider({ scripts: { go: answer, Continue: answer }, keepAlive: false });
     world.effects = createServer(async (request, response) => {
+      // A connection that closes under a request's hands is none of the deaths that are meant here.
+      response.shouldKeepAlive = false;
       const chunks = [];
       for await (const chunk of request) chunks.push(chunk);
       const body = JSON.parse(Buffer.concat(chunks).toString("utf8"));
@@ -63,7 +65,6 @@ export class World {
         response.destroy();
       }
     });
-    world.effects.keepAliveTimeout = 1_000;
     world.effects.listen(0, "127.0.0.1");
     await once(world.effects, "listening");
     world.build = 1;
@@ -121,7 +122,28 @@ export class World {
     return answer.text();
   }
 
-  /** The rows of a room's object, and its alarms; `undefined` while it has none. Nothing of it is woken. */
+  #looks = Promise.resolve();
+
+  /** The tables that say whether anything is to be done. */
+const WORK = ["wk_turn", "wk_attempt", "wk_outbox", "wk_submission"];
+
+/** Why a room's object is not at rest. One look at a time, and only at what changed: looking must not slow down what is looked at. */
+  unrest(room) {
+    const look = async () => {
+      const file = join(this.worker.state, OBJECTS, `${room.id}.sqlite`);
+      const version = [file, `${file}-wal`].map((each) => statSync(each, { throwIfNoEntry: false })?.mtimeMs).join();
+      if (room.looked?.version !== version) {
+        await new Promise((resolve) => setTimeout(resolve, 5));
+        room.looked = { version, why: unrest(read(file, WORK)) };
+      }
+      return room.looked.why;
+    };
+    const looked = this.#looks.then(look);
+    this.#looks = looked.catch(() => {});
+    return looked;
+  }
+
+  /** All rows of a room's object, and its alarms; `undefined` while it has none. Nothing of it is woken. */
   rows(room) {
     const folder = join(this.worker.state, OBJECTS);
     const rows = read(join(folder, `${room.id}.sqlite`));
@@ -143,8 +165,8 @@ function swallow(room, error, call) {
   call?.response.destroy();
 }
 
-/** All rows of all tables of a database, taken from a copy: it may be in use. */
-function read(file) {
+/** All rows of these tables of a database, or of all, taken from a copy: it may be in use. */
+function read(file, only) {
   if (!existsSync(file)) return undefined;
   const folder = mkdtempSync(join(tmpdir(), "wakeful-rows-"));
   try {
@@ -153,7 +175,7 @@ function read(file) {
     try {
       const tables = db.prepare("SELECT name FROM sqlite_master WHERE type = 'table'").all();
       return Object.fromEntries(
-        tables.map(({ name }) => {
+        tables.filter(({ name }) => only?.includes(name) ?? true).map(({ name }) => {
           const all = db.prepare(`SELECT * FROM ${name}`);
           all.setReadBigInts(true);
           return [name, all.all()];
@@ -166,6 +188,9 @@ function read(file) {
     rmSync(folder, { recursive: true, force: true });
   }
 }
+
+/** The tables that say whether anything is to be done. */
+const WORK = ["wk_turn", "wk_attempt", "wk_outbox", "wk_submission"];
 
 /** Why a room's object is not at rest, by its rows; nothing if it is. A turn that waits for a page or a person rests. */
 export function unrest(rows) {
