@@ -258,6 +258,7 @@ export class Client {
   async socket() {
     for (;;) {
       await this.room.open();
+      if (this.left) throw new Error("it left");
       if (this.#current === undefined) this.#current = this.#connect();
       const socket = await this.#current;
       if (socket?.isOpen) return socket;
@@ -297,7 +298,7 @@ export class Client {
   async stay() {
     while (!this.left) {
       const socket = await this.socket();
-      await Promise.race([socket.closed, this.leaving ?? new Promise((resolve) => (this.leave = resolve))]);
+      await socket.closed;
     }
   }
 }

@@ -13,10 +13,10 @@ const chunks = (list, size) => Array.from({ length: Math.ceil(list.length / size
 
 /**
  * The batches: `{kind, plans, options}`. `actions`: how many each script has, and in `parked` which of them a
- * person does who was waited for. `small`: those of `npm test`. `only`: plans whose label
+ * person does who was waited for. `known`: what ends badly. `small`: those of `npm test`. `only`: plans whose label
  * begins so.
  */
-export function schedule({ seed, actions, small = false, only }) {
+export function schedule({ seed, actions, known, small = false, only }) {
   const random = randomOf(seed);
   const below = (n) => Math.floor(random() * n);
   const batches = [];
@@ -81,10 +81,12 @@ export function schedule({ seed, actions, small = false, only }) {
     const plans = names.flatMap((script, at) =>
       range(1, 2).map((n) => {
         const returns = n === 2 && at % 2 === 0 ? "alarm" : "client";
-        return plan(script, `${death} ${n}`, [2 + below(actions[script] - 1)], { returns });
+        return plan(script, `${death} ${n}`, [2 + below(actions[script] - 1)], { returns, death });
       }),
     );
-    add(kind, small ? every(plans.filter(({ returns }) => returns === "client"), 7) : plans, { death });
+    // What is known to end badly takes one run to show it.
+    const chosen = known.has(death) ? (small ? [] : plans.slice(0, 1)) : small ? every(plans.filter(({ returns }) => returns === "client"), 7) : plans;
+    add(kind, chosen, { death });
   }
   const parked = names.filter((script) => PARKED.includes(script));
   const asleep = parked.map((script) => plan(script, "sleep", [actions.parked[script]], { returns: "client", viewer: "onlooker" }));

@@ -124,10 +124,7 @@ export class World {
 
   #looks = Promise.resolve();
 
-  /** The tables that say whether anything is to be done. */
-const WORK = ["wk_turn", "wk_attempt", "wk_outbox", "wk_submission"];
-
-/** Why a room's object is not at rest. One look at a time, and only at what changed: looking must not slow down what is looked at. */
+  /** Why a room's object is not at rest. One look at a time, and only at what changed: looking must not slow down what is looked at. */
   unrest(room) {
     const look = async () => {
       const file = join(this.worker.state, OBJECTS, `${room.id}.sqlite`);
