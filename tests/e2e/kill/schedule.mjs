@@ -13,15 +13,15 @@ const chunks = (list, size) => Array.from({ length: Math.ceil(list.length / size
 
 /**
  * The batches: `{kind, plans, options}`. `actions`: how many each script has, and in `parked` which of them a
- * person does who was waited for. `known`: what ends badly. `small`: those of `npm test`. `only`: plans whose label
- * begins so.
+ * person does who was waited for. `known`: what ends badly. `small`: those of `npm test`. `only`: plans of this
+ * label, script, or way to die.
  */
 export function schedule({ seed, actions, known, small = false, only }) {
   const random = randomOf(seed);
   const below = (n) => Math.floor(random() * n);
   const batches = [];
   const add = (kind, plans, options = {}) => {
-    const chosen = plans.filter((plan) => only === undefined || plan.label === only || plan.label.startsWith(`${only}:`));
+    const chosen = plans.filter((plan) => only === undefined || plan.label === only || plan.label.startsWith(`${only}:`) || plan.death === only);
     // Those that wait for the alarm cost half a minute: they do so together.
     for (const returns of ["client", "alarm"]) {
       const these = chosen.filter((plan) => plan.returns === returns);

@@ -5,6 +5,7 @@ import { isDeepStrictEqual } from "node:util";
 import { essence, openTab as open } from "../hook.mjs";
 
 const LIMIT_MS = 20_000;
+const FLAG_MS = 2_000;
 
 export async function openTab(room, world, use) {
   const tab = await open({ name: room.name }, world.worker, { use, agent: { agent: "Mortal" } });
@@ -19,13 +20,16 @@ export async function openTab(room, world, use) {
     /** In the end it shows what is stored, and says that nothing goes on. */
     async shows(history) {
       const stored = history.map(essence);
-      const fits = (value) => isIdle(value) && isDeepStrictEqual(value.messages.map(essence), stored);
+      const fits = (value) => value.status === "ready" && !value.isServerStreaming && isDeepStrictEqual(value.messages.map(essence), stored);
       try {
         await tab.until(fits, { limitMs: LIMIT_MS, what: `what is stored: ${JSON.stringify(stored)}` });
       } catch (error) {
         error.message = `${use}: ${error.message}`;
         throw error;
       }
+      await tab.until(isIdle, { limitMs: FLAG_MS }).catch(() => {
+        throw new Error(`${use}: nothing recovers, and it is shown that something does`);
+      });
       if (tab.now.error !== undefined) throw new Error(`${use} shows an error: ${tab.now.error.message}`);
     },
     close: () => tab.close(),
