@@ -26,6 +26,7 @@ export const KNOWN = new Map([
 ]);
 /** What is known to go wrong now and then, in which runs nobody can say, and why. */
 const KNOWN_PROBLEMS = [
+  [/^tab: ai-chat: the same messages in another order/, "a message that is sent while a recovered answer is resumed may stand behind its own answer until a reload"],
   [/nothing recovers, and it is shown that something does/, "who comes back after a recovery has ended is not told so"],
   [
     /No tool invocation found for tool call ID|wire 166: no call for \S+, chunk \d+ \(tool-output-/,

@@ -24,7 +24,9 @@ export async function openTab(room, world, use) {
       try {
         await tab.until(fits, { limitMs: LIMIT_MS, what: `what is stored: ${JSON.stringify(stored)}` });
       } catch (error) {
-        error.message = `${use}: ${error.message}`;
+        const inOrder = (messages) => [...messages].sort((a, b) => (a.id < b.id ? -1 : 1));
+        const same = isDeepStrictEqual(inOrder(tab.now.messages.map(essence)), inOrder(stored));
+        error.message = `${use}: ${same ? "the same messages in another order: " : ""}${error.message}`;
         throw error;
       }
       await tab.until(isIdle, { limitMs: FLAG_MS }).catch(() => {
