@@ -19,7 +19,7 @@ export class Room {
   static words = (n, from = 0) => Array.from({ length: n - from }, (_, at) => `w${from + at} `).join("");
 
   /**
-   * `targets`: for each life the action before which everything stands still, from 1; `returns`: whether somebody comes back at once
+   * `targets`: for each life the action before which everything stands still, from 1, or what those are called that do; `returns`: whether somebody comes back at once
    * (`client`), or nobody before the turn came to rest by itself (`alarm`).
    */
   constructor(world, label, script, { targets = [], returns = "client", pace = 0 } = {}) {
@@ -80,7 +80,7 @@ export class Room {
     if (life !== this.life) return;
     if (this.pace > 0) await pause(this.pace * this.world.random());
     if (life !== this.life) return;
-    if (!this.#released && this.target !== undefined && this.count + 1 >= this.target) {
+    if (!this.#released && this.#holds(what)) {
       if (!this.#isHeld) {
         this.#isHeld = true;
         this.at = what;
@@ -93,6 +93,11 @@ export class Room {
     this.count += 1;
     if (this.life === 1) this.actions.push(what);
     this.tell(`${this.count}. ${what}`);
+  }
+
+  #holds(what) {
+    const { target } = this;
+    return target instanceof RegExp ? target.test(what) : target !== undefined && this.count + 1 >= target;
   }
 
   get isHeld() {

@@ -12,8 +12,7 @@ const names = Object.keys(SCRIPTS);
 const chunks = (list, size) => Array.from({ length: Math.ceil(list.length / size) }, (_, at) => list.slice(at * size, (at + 1) * size));
 
 /**
- * The batches: `{kind, plans, options}`. `actions`: how many each script has, and in `parked` which of them a
- * person does who was waited for. `known`: what ends badly. `small`: those of `npm test`. `only`: plans of this
+ * The batches: `{kind, plans, options}`. `actions`: how many each script has. `known`: what ends badly. `small`: those of `npm test`. `only`: plans of this
  * label, script, or way to die.
  */
 export function schedule({ seed, actions, known, small = false, only }) {
@@ -89,7 +88,7 @@ export function schedule({ seed, actions, known, small = false, only }) {
     add(kind, chosen, { death });
   }
   const parked = names.filter((script) => PARKED.includes(script));
-  const asleep = parked.map((script) => plan(script, "sleep", [actions.parked[script]], { returns: "client", viewer: "onlooker" }));
+  const asleep = parked.map((script) => plan(script, "sleep", [AWAITED], { returns: "client", viewer: "onlooker" }));
   add("asleep", asleep, { death: "sleep" });
   return batches;
 }
@@ -97,6 +96,8 @@ export function schedule({ seed, actions, known, small = false, only }) {
 const OTHERS = { "ctx.abort()": "abort", "a panic": "panic", "a new deployment": "deploy" };
 /** Conversations that wait for one person at a moment when nobody says anything. */
 const PARKED = ["tool of the page", "tool of the page beside one here", "approval granted", "approval denied"];
+/** What that person is about to do. */
+const AWAITED = /^(call \d+ of the page is|the call is) /;
 const BACK = { client: "somebody comes back", alarm: "nobody comes back" };
 const range = (from, to) => Array.from({ length: Math.max(0, to - from + 1) }, (_, at) => from + at);
 /** About `n` of a list, evenly. */
