@@ -12,8 +12,8 @@ const names = Object.keys(SCRIPTS);
 const chunks = (list, size) => Array.from({ length: Math.ceil(list.length / size) }, (_, at) => list.slice(at * size, (at + 1) * size));
 
 /**
- * The batches: `{kind, plans, options}`. `actions`: how many each script has. `known`: what ends badly. `small`: those of `npm test`. `only`: plans of this
- * label, script, or way to die.
+ * The batches: `{kind, plans, options}`. `actions`: how many each script has. `known`: what ends badly. `small`: those of `npm test`.
+ * `only`: plans of this label, script, or way to die.
  */
 export function schedule({ seed, actions, known, small = false, only }) {
   const random = randomOf(seed);
