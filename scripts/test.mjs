@@ -130,6 +130,15 @@ const STAGES = [
       nodeTest(...extra, ...["compare", "budget", "repair"].map((name) => `tests/e2e/peer/${name}.test.mjs`)),
     ],
   },
+  {
+    name: "kill",
+    title: "killed at every moment, on the real runtime",
+    counted: true,
+    byName: true,
+    needs: ["e2e-worker"],
+    limit: 40,
+    commands: (extra) => [["node", "tests/e2e/kill.mjs", ...extra]],
+  },
 ];
 
 /** Stages that need nothing but the Rust toolchain, so that `npm run check` does not wait for anything else. */
