@@ -31,7 +31,7 @@ use wakeful::{
 use crate::{Pace, is_known, number, rows, words_of};
 
 /// Lives in a plain `cargo test`.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 120;
 const ACTIONS: u64 = 14;
 const TABS: [&str; 3] = ["S1", "S2", "S3"];
 const GATES: [&str; 3] = ["left", "middle", "right"];

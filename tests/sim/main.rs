@@ -27,6 +27,11 @@ const KNOWN: &[(&str, &str)] = &[
     // A tab that watched a request which ended right before a death is not told of that end where its probe finds another.
     ("an edit of what is answered (D21)", "wire 170: it shows"),
     ("steered", "wire 170: it shows"),
+    // The same, after a second death.
+    ("a stop (D18)", "wire 170: it shows"),
+    ("a stop of a tool", "wire 170: it shows"),
+    ("a stop of what waits (D22)", "wire 170: it shows"),
+    ("interrupted", "wire 170: it shows"),
 ];
 
 fn is_known(script: &str, line: &str) -> bool {
