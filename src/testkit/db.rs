@@ -8,6 +8,7 @@
 //! A commit is pending until it is flushed, and a crash may lose pending commits, the newest first. Each is a savepoint that stays
 //! open until then.
 
+mod commits;
 mod snapshot;
 
 use std::{
@@ -20,7 +21,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    task::{Poll, Waker},
+    task::Waker,
 };
 
 use rusqlite::{
@@ -31,8 +32,9 @@ use rusqlite::{
 };
 use serde_json::{Map, Value as Json};
 
+use self::commits::{Before, Look};
 pub use self::snapshot::Snapshot;
-use super::death::{self, Fate, KillPoint, SharedFate, Verdict};
+use super::death::{Fate, SharedFate};
 use crate::{
     error::{Error, Result},
     store::{Meter, Row, Sql, Value},
@@ -47,9 +49,6 @@ const SQL_MAX: i32 = 100_000;
 const PARAMETERS_MAX: i32 = 100;
 /// What a superseded incarnation is told when it touches storage.
 const SUPERSEDED: &str = "Error: Connection closed: this Durable Object instance is no longer active.";
-/// What an incarnation is told whose commit could not be written.
-const RESET: &str = "Error: Durable Object storage operation exceeded timeout which caused object to be reset.";
-
 thread_local! {
     /// What statements touch, by the statements that made the tables: learning it costs more than a step of the object.
     static PLANS: RefCell<BTreeMap<(u64, &'static str), Rc<Touched>>> = RefCell::default();
@@ -101,15 +100,8 @@ struct Shared {
     lost: Cell<u64>,
     held: RefCell<Vec<Waker>>,
     fate: SharedFate,
-    watch: RefCell<Option<Rc<dyn Fn(&Db)>>>,
+    watch: RefCell<Option<Look>>,
     largest: Cell<usize>,
-}
-
-/// What a transaction that is taken back restores besides rows.
-#[derive(Clone, Copy)]
-struct Before {
-    alarm: Option<Millis>,
-    schema: u64,
 }
 
 /// What a statement reads and writes, as the authoriser reports it.
@@ -239,95 +231,9 @@ impl Db {
         Db { shared: self.shared.clone(), life, meter: Rc::default() }
     }
 
-    /// Looks at the rows after every commit.
-    pub fn watch(&self, look: impl Fn(&Db) + 'static) {
-        *self.shared.watch.borrow_mut() = Some(Rc::new(look));
-    }
-
     /// Bytes of the largest value that was ever bound.
     pub fn largest_value(&self) -> usize {
         self.shared.largest.get()
-    }
-
-    /// Commits that a crash may still lose.
-    pub fn pending_commits(&self) -> usize {
-        self.shared.pending.borrow().len()
-    }
-
-    /// Commits that crashes lost so far.
-    pub fn lost_commits(&self) -> u64 {
-        self.shared.lost.get()
-    }
-
-    /// Everything committed reaches the disk.
-    pub(super) fn flush(&self) {
-        if self.shared.pending.take().is_empty() {
-            return;
-        }
-        self.command("RELEASE p0").expect("a savepoint that is open");
-        self.shared.flushed.set(self.shared.transactions.get());
-        self.shared.held.take().into_iter().for_each(Waker::wake);
-    }
-
-    /// A crash: of the commits that are pending, the first `keep` are kept.
-    pub(super) fn crash(&self, keep: usize) {
-        let lost = self.shared.pending.borrow_mut().split_off(keep);
-        if let Some(before) = lost.first() {
-            self.shared.lost.set(self.shared.lost.get() + lost.len() as u64);
-            self.take_back(&format!("p{keep}"), *before).expect("a savepoint that is open");
-        }
-        self.flush();
-        self.shared.flushed.set(self.shared.transactions.get());
-    }
-
-    /// Resolves when everything that is committed now is on disk.
-    pub(super) fn durable(&self) -> impl Future<Output = ()> + use<> {
-        let (shared, until) = (self.shared.clone(), self.shared.transactions.get());
-        std::future::poll_fn(move |cx| {
-            if shared.pending.borrow().is_empty() || shared.flushed.get() >= until {
-                return Poll::Ready(());
-            }
-            shared.held.borrow_mut().push(cx.waker().clone());
-            Poll::Pending
-        })
-    }
-
-    pub(super) fn fate(&self) -> SharedFate {
-        self.shared.fate.clone()
-    }
-
-    /// Whether another incarnation owns the rows now.
-    pub(super) fn is_superseded(&self) -> bool {
-        self.life != self.shared.life.get()
-    }
-
-    /// Makes every handle so far useless, where no new one is there yet.
-    pub(super) fn revoke(&self) {
-        self.shared.life.set(self.shared.life.get() + 1);
-    }
-
-    /// A point is reached at which the object may die.
-    fn reach(&self, point: KillPoint) -> Result<()> {
-        match self.shared.fate.reach(point) {
-            Verdict::Lives => Ok(()),
-            Verdict::Stops if point == KillPoint::CommitRefused => Err(Error::storage(RESET)),
-            Verdict::Stops => death::stop(),
-            Verdict::Superseded => {
-                self.revoke();
-                if point == KillPoint::AfterCommit { Ok(()) } else { Err(Error::storage(SUPERSEDED)) }
-            }
-        }
-    }
-
-    /// Takes back everything since a savepoint.
-    fn take_back(&self, savepoint: &str, before: Before) -> Result<()> {
-        self.shared.alarm.set(before.alarm);
-        self.shared.schema.set(before.schema);
-        // A full disk and the like end the transaction by themselves; there is nothing left to roll back then.
-        if self.shared.conn.is_autocommit() {
-            return Ok(());
-        }
-        self.command(&format!("ROLLBACK TO {savepoint}; RELEASE {savepoint}"))
     }
 
     /// Makes one later call fail with `text`, for example `database or disk is full: SQLITE_FULL`. Several faults may wait.
@@ -489,12 +395,14 @@ impl Db {
         let parts = plan.updates.iter().map(|(table, columns)| self.entries(table, Some(columns)));
         plan.weight = 1 + whole.chain(parts).max().unwrap_or(0);
         let plan = Rc::new(plan);
-        if plan.defines {
+        // A table that is there already changes nothing, and a new one no statement that was known before.
+        let again = sql.starts_with("CREATE TABLE IF NOT EXISTS") && self.shared.schema.get() != 0;
+        if plan.defines && !again {
             self.shared.conn.flush_prepared_statement_cache();
             self.shared
                 .schema
                 .set(sql.bytes().fold(self.shared.schema.get(), |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)));
-        } else {
+        } else if !plan.defines {
             PLANS.with_borrow_mut(|plans| plans.insert((self.shared.schema.get(), sql), plan.clone()));
         }
         plan
@@ -582,60 +490,11 @@ impl Sql for Db {
     }
 
     fn transaction(&self, body: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        self.alive()?;
-        let depth = self.shared.depth.get();
-        if depth == 0 {
-            self.reach(KillPoint::BeforeStep)?;
-        }
-        self.strike(|at| *at == FaultAt::Begin)?;
-        // Nested ones are savepoints, as with the platform's `transactionSync`.
-        let savepoint = if depth == 0 { format!("p{}", self.pending_commits()) } else { format!("t{depth}") };
-        let before = Before { alarm: self.shared.alarm.get(), schema: self.shared.schema.get() };
-        self.command(&format!("SAVEPOINT {savepoint}"))?;
-        self.shared.depth.set(depth + 1);
-        let mut open = Open { db: self, savepoint: &savepoint, depth, before, done: false };
-        body()?;
-        if depth > 0 {
-            self.command(&format!("RELEASE {savepoint}"))?;
-            open.done = true;
-            return Ok(());
-        }
-        self.reach(KillPoint::BeforeCommit)?;
-        self.reach(KillPoint::CommitRefused)?;
-        self.strike(|at| *at == FaultAt::Commit)?;
-        self.shared.pending.borrow_mut().push(before);
-        self.shared.transactions.set(self.shared.transactions.get() + 1);
-        open.done = true;
-        drop(open);
-        let watch = self.shared.watch.borrow().clone();
-        if let Some(look) = watch {
-            look(self);
-        }
-        self.reach(KillPoint::AfterCommit)
+        self.commit(body)
     }
 
     fn meter(&self) -> Meter {
         self.meter.get()
-    }
-}
-
-/// A transaction under way. Whatever ends it early, a death in its middle among it, takes it back.
-struct Open<'a> {
-    db: &'a Db,
-    savepoint: &'a str,
-    depth: u32,
-    before: Before,
-    done: bool,
-}
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        self.db.shared.depth.set(self.depth);
-        if !self.done
-            && let Err(error) = self.db.take_back(self.savepoint, self.before)
-        {
-            panic!("a transaction cannot be taken back: {error}");
-        }
     }
 }
 

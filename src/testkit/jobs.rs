@@ -4,7 +4,7 @@ use std::{
     cell::{Cell, RefCell, RefMut},
     collections::{BTreeMap, VecDeque},
     sync::{Arc, mpsc},
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Wake, Waker},
 };
 
 use futures_util::future::LocalBoxFuture;
@@ -82,10 +82,9 @@ impl Jobs {
         let Some(mut job) = self.all.borrow_mut().get_mut(&id).and_then(|job| job.work.take()) else { return };
         let waker = Waker::from(Arc::new(JobWaker { job: id, woken: self.waker.clone() }));
         // A job that dies in its middle is gone, whatever becomes of the others.
-        let place = Place { jobs: self, id };
-        let ended = job.as_mut().poll(&mut Context::from_waker(&waker)) == Poll::Ready(());
-        if !ended {
-            std::mem::forget(place);
+        let mut place = Place { jobs: self, id, ended: true };
+        if job.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            place.ended = false;
             if let Some(slot) = self.all.borrow_mut().get_mut(&id) {
                 slot.work = Some(job);
             }
@@ -107,14 +106,17 @@ impl Jobs {
     }
 }
 
-/// The place of a job that is being polled. Dropped, the job is over.
+/// The place of a job while it is polled. Whatever ends it takes it away.
 struct Place<'a> {
     jobs: &'a Jobs,
     id: u64,
+    ended: bool,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.jobs.all.borrow_mut().remove(&self.id);
+        if self.ended {
+            self.jobs.all.borrow_mut().remove(&self.id);
+        }
     }
 }

@@ -3,12 +3,10 @@
 //! What must hold is checked after every commit and at rest (`rows`); here is what only the outside knows: how often tools were
 //! started, what was shown and is lost, how often the model was asked, which hooks ran.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use wakeful::testkit::{Death, KillPoint, Snapshot};
 
 use crate::{
-    is_known, on_all_cores,
+    Pace, is_known, on_all_cores,
     rows::{Watcher, at_rest},
     scripts::{SCRIPTS, Script, Stage, staged, waiting},
     thorough, words_of,
@@ -138,11 +136,12 @@ fn settle(stage: &Stage, script: &Script) {
     world.bury();
 }
 
-fn live(run: &Run) -> Ran {
+/// `reload` also loads the object anew after every commit.
+fn live(run: &Run, reload: bool) -> Ran {
     let script = &SCRIPTS[run.script];
     let lossy = run.slow_disk || run.kills.iter().any(|kill| kill.death == Death::Memory);
     let stage = staged(script, run.slow_disk, lossy);
-    let watcher = Watcher::of(&stage.world);
+    let watcher = Watcher::of(&stage.world, reload);
     let before = reached(&stage);
     let mut shown = 0;
     let (events, died) = play(&stage, script, run, &mut shown);
@@ -199,7 +198,7 @@ fn live(run: &Run) -> Ran {
 /// What is wrong with a run, or nothing; `None` if a death found no place.
 fn judged(run: &Run, twice: bool) -> Option<Vec<String>> {
     let name = SCRIPTS[run.script].name;
-    let ran = match std::panic::catch_unwind(|| live(run)) {
+    let ran = match std::panic::catch_unwind(|| live(run, twice)) {
         Ok(ran) => ran,
         Err(panic) => return Some(vec![format!("{name}: {run:?}\n{}", words_of(panic.as_ref()))]),
     };
@@ -209,7 +208,7 @@ fn judged(run: &Run, twice: bool) -> Option<Vec<String>> {
     if !ran.broken.is_empty() {
         return Some(vec![format!("{name}: {run:?}\n{}", ran.broken.join("\n"))]);
     }
-    if twice && live(run).left != ran.left {
+    if twice && live(run, false).left != ran.left {
         return Some(vec![format!("{name}: {run:?}\ntwo runs differ")]);
     }
     Some(Vec::new())
@@ -217,7 +216,7 @@ fn judged(run: &Run, twice: bool) -> Option<Vec<String>> {
 
 /// Every place at which a script can die, found by playing it undisturbed.
 fn places(script: usize, slow_disk: bool) -> Vec<Place> {
-    let ran = live(&Run { script, kills: Vec::new(), slow_disk, late: false });
+    let ran = live(&Run { script, kills: Vec::new(), slow_disk, late: false }, true);
     assert!(ran.broken.is_empty(), "{}, undisturbed: {}", SCRIPTS[script].name, ran.broken.join("\n"));
     let inside = ran.points.iter().flat_map(|(point, n)| (1..=*n).map(|nth| Place::At(*point, nth)));
     (0..ran.events).map(Place::Between).chain(inside).collect()
@@ -225,14 +224,16 @@ fn places(script: usize, slow_disk: bool) -> Vec<Place> {
 
 /// Lives all of these runs; a report of those that fail, the first of each script in full.
 fn all(runs: &[Run], least: u64, what: &str) {
-    let began = std::time::Instant::now();
-    let lived = AtomicU64::new(0);
+    let pace = Pace::new();
     let failed = on_all_cores(runs, |run| {
-        let n = lived.fetch_add(1, Ordering::Relaxed);
-        judged(run, n % 16 == 0).unwrap_or_default()
+        let often = pace.count().is_multiple_of(16);
+        if pace.is_time_to_tell() {
+            println!("{what}: {} of {}", pace.said(), runs.len());
+        }
+        judged(run, often).unwrap_or_default()
     });
-    let (lived, took) = (lived.into_inner(), began.elapsed().as_secs_f64());
-    println!("{what}: {} scripts, {lived} runs, {took:.1} s, {:.0} a second", SCRIPTS.len(), lived as f64 / took);
+    let lived = pace.done();
+    println!("{what}: {} scripts, {}", SCRIPTS.len(), pace.said());
     // One of a kind in full; of the others what fails.
     let kind =
         |text: &str| text.lines().take(2).map(|line| line.split([':', '{']).next().unwrap_or_default().to_owned()).collect::<Vec<_>>();
@@ -263,7 +264,7 @@ fn a_death_at_any_point_of_any_script_leaves_a_conversation_that_goes_on() {
             }
         }
     }
-    all(&sample(runs), 10 * SCRIPTS.len() as u64, "single deaths");
+    all(&sample(runs), 5 * SCRIPTS.len() as u64, "single deaths");
 }
 
 /// Scripts short enough to die twice everywhere.
@@ -274,7 +275,7 @@ const SHORT: usize = 60;
 fn a_second_death_at_any_point_after_the_first_leaves_it_too() {
     let mut runs = Vec::new();
     for script in 0..SCRIPTS.len() {
-        let undisturbed = live(&Run { script, kills: Vec::new(), slow_disk: false, late: false });
+        let undisturbed = live(&Run { script, kills: Vec::new(), slow_disk: false, late: false }, false);
         if undisturbed.events > SHORT {
             continue;
         }
@@ -293,5 +294,5 @@ fn a_second_death_at_any_point_after_the_first_leaves_it_too() {
 
 /// All of them, or as many as a plain test run has time for.
 fn sample(runs: Vec<Run>) -> Vec<Run> {
-    if thorough() { runs } else { runs.into_iter().step_by(47).collect() }
+    if thorough() { runs } else { runs.into_iter().step_by(97).collect() }
 }

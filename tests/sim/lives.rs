@@ -17,7 +17,6 @@ use std::{
         Mutex,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -29,10 +28,10 @@ use wakeful::{
     },
 };
 
-use crate::{is_known, number, rows, words_of};
+use crate::{Pace, is_known, number, rows, words_of};
 
 /// Lives in a plain `cargo test`.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 120;
 const ACTIONS: u64 = 14;
 const TABS: [&str; 3] = ["S1", "S2", "S3"];
 const GATES: [&str; 3] = ["left", "middle", "right"];
@@ -359,7 +358,7 @@ impl Life {
         let world = if plan.slow_disk { world.slow_disk() } else { world };
         let tabs = TABS[..plan.tabs].iter().map(|label| world.connect(label)).collect();
         let stranger = world.dial(Dial::new("X").raw());
-        let watcher = rows::Watcher::of(&world);
+        let watcher = rows::Watcher::of(&world, false);
         Self { world, tabs, stranger, watcher, calm, loud }
     }
 
@@ -547,11 +546,8 @@ fn any_life_comes_to_rest_and_everybody_sees_the_same() {
     }
     let from = number("WAKEFUL_FROM").unwrap_or(0);
     let to = from + number("WAKEFUL_SEEDS").unwrap_or(SEEDS);
-    let (next, lived) = (AtomicU64::new(from), AtomicU64::new(0));
+    let (next, pace) = (AtomicU64::new(from), Pace::new());
     let failed: Mutex<Vec<(u64, String)>> = Mutex::default();
-    let began = Instant::now();
-    let told = Mutex::new(began);
-    let rate = || lived.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64();
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..workers {
@@ -563,7 +559,7 @@ fn any_life_comes_to_rest_and_everybody_sees_the_same() {
                     }
                     let plan = Plan::drawn(seed);
                     let broken = judged(&plan, &nothing_more, false);
-                    lived.fetch_add(1, Ordering::Relaxed);
+                    pace.count();
                     if !broken.is_empty() {
                         // The first few are worth the time it takes to shrink them.
                         let few = failed.lock().unwrap().len() < 5;
@@ -571,17 +567,14 @@ fn any_life_comes_to_rest_and_everybody_sees_the_same() {
                         println!("WAKEFUL_SEED={seed} fails\n{}", why.lines().take(24).collect::<Vec<_>>().join("\n"));
                         failed.lock().unwrap().push((seed, why));
                     }
-                    let mut told = told.lock().unwrap();
-                    if told.elapsed() > Duration::from_secs(10) {
-                        *told = Instant::now();
-                        let (lived, failed) = (lived.load(Ordering::Relaxed), failed.lock().unwrap().len());
-                        println!("{lived} lives, {:.0} a second, {failed} failed", rate());
+                    if pace.is_time_to_tell() {
+                        println!("random lives: {}, {} failed", pace.said(), failed.lock().unwrap().len());
                     }
                 }
             });
         }
     });
-    println!("random lives: {} seeds, {:.1} s, {:.0} a second", to - from, began.elapsed().as_secs_f64(), rate());
+    println!("random lives: {}", pace.said());
     let mut failed = failed.into_inner().unwrap();
     failed.sort();
     let seeds: Vec<u64> = failed.iter().map(|(seed, _)| *seed).collect();

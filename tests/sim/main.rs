@@ -9,9 +9,12 @@ mod lives;
 mod rows;
 mod scripts;
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
 };
 
 /// What is known to be wrong: in which script (empty for all, and for random lives), in which words, and why. Empty is where this is
@@ -30,6 +33,47 @@ fn number(name: &str) -> Option<u64> {
 /// Whether everything is to be tried, not a sample.
 fn thorough() -> bool {
     number("WAKEFUL_SEEDS").is_some()
+}
+
+/// Counts what was done, and how fast.
+struct Pace {
+    began: Instant,
+    done: AtomicU64,
+    told: AtomicU64,
+}
+
+#[allow(clippy::disallowed_methods)] // how quick the machine is, is no part of any life
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self { began: now(), done: AtomicU64::new(0), told: AtomicU64::new(0) }
+    }
+
+    fn seconds(&self) -> f64 {
+        now().duration_since(self.began).as_secs_f64()
+    }
+
+    /// One more. How many there were before.
+    fn count(&self) -> u64 {
+        self.done.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Whether ten seconds have passed since this was last so.
+    fn is_time_to_tell(&self) -> bool {
+        let tens = (self.seconds() / 10.0) as u64;
+        self.told.fetch_max(tens, Ordering::Relaxed) < tens
+    }
+
+    fn said(&self) -> String {
+        format!("{} in {:.0} s, {:.0} a second", self.done(), self.seconds(), self.done() as f64 / self.seconds())
+    }
 }
 
 /// What a caught panic says.

@@ -8,7 +8,9 @@ use std::{
 
 use serde_json::{Value, json};
 use wakeful::{
-    Agent,
+    Agent, Config,
+    engine::{Engine, Identity},
+    ids::Boot,
     testkit::{Db, World},
 };
 
@@ -79,12 +81,18 @@ struct Watched {
 }
 
 impl Watcher {
-    pub fn of<A: Agent>(world: &World<A>) -> Self {
+    /// `reload` also loads the engine after each of them: from rows, at any moment, and writing nothing (I28).
+    pub fn of<A: Agent>(world: &World<A>, reload: bool) -> Self {
         let watcher = Self::default();
         let (this, clock) = (watcher.clone(), world.clock());
         let never: Vec<String> = NEVER.iter().map(|(name, rows)| format!("({rows}) AS {name}")).collect();
         let never = format!("SELECT {}", never.join(", "));
-        world.db().watch(move |db| this.look(db, &never, clock.now().0));
+        world.db().watch(move |db| {
+            this.look(db, &never, clock.now().0);
+            if reload {
+                this.reload(db);
+            }
+        });
         watcher
     }
 
@@ -97,6 +105,16 @@ impl Watcher {
         let mut broken = self.0.broken.borrow_mut();
         if broken.len() < 20 {
             broken.push(what);
+        }
+    }
+
+    fn reload(&self, db: &Db) {
+        let before = (db.snapshot(), db.alarm());
+        if let Err(error) = Engine::load(db, Boot::from(String::from("reload")), Identity::default(), Config::default()) {
+            self.say(format!("the engine cannot be loaded from these rows: {error}"));
+        }
+        if (db.snapshot(), db.alarm()) != before {
+            self.say("loading the engine changed its rows".into());
         }
     }
 

@@ -586,7 +586,7 @@ pub fn staged(script: &Script, slow_disk: bool, gated: bool) -> Stage {
     let mut n = 0;
     let world = World::new(agent).model_fn(move |request| {
         let texts = request.texts();
-        let last = texts.iter().zip(request.roles()).filter(|(text, role)| *role == "user" && is_said(text)).last();
+        let last = texts.iter().zip(request.roles()).rfind(|(text, role)| *role == "user" && is_said(text));
         if last.is_some_and(|(text, _)| text != "question") {
             return text("fine");
         }
