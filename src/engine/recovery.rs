@@ -472,9 +472,7 @@ impl Engine {
             return;
         }
         cx.emit(match ending {
-            Ending::Completed if only_waits => {
-                self.about("chat:recovery:skipped", turn).with("reason", "awaiting_client_interaction")
-            }
+            Ending::Completed if only_waits => self.about("chat:recovery:skipped", turn).with("reason", "awaiting_client_interaction"),
             Ending::Completed => self.about("chat:recovery:completed", turn),
             Ending::Error => self.about("chat:recovery:failed", turn).with("reason", "turn_failed"),
             Ending::Aborted | Ending::Skipped | Ending::Recovering => {

@@ -195,7 +195,8 @@ fn work_without_an_end_is_bounded() {
 fn attempts_of_seventy_minutes_are_counted_too() {
     // Two steps of 36 minutes: a step may take an hour.
     let agent = agent().tool("look", |_, _| async { Ok(json!("seen")) });
-    let world = World::new(agent).model_fn(|_| (0..36).fold(text("so "), |reply, _| reply.delay(60_000).text("on ")).call("look", json!({})));
+    let world =
+        World::new(agent).model_fn(|_| (0..36).fold(text("so "), |reply, _| reply.delay(60_000).text("on ")).call("look", json!({})));
     let tab = world.connect("S1");
     tab.send("hi");
     for _ in 0..10 {
@@ -243,9 +244,8 @@ fn the_application_is_asked_where_nothing_else_decides() {
 #[test]
 fn an_application_that_does_not_answer_says_yes() {
     for hangs in [false, true] {
-        let agent = agent().keep_hook(move |_| async move {
-            if hangs { std::future::pending().await } else { Err(Error::application("no idea")) }
-        });
+        let agent = agent()
+            .keep_hook(move |_| async move { if hangs { std::future::pending().await } else { Err(Error::application("no idea")) } });
         let (world, _tab) = endless(agent, 30);
         die_often(&world, 2, 31_000);
         let began = world.clock().passed();

@@ -20,7 +20,11 @@ fn an_old_flag_is_not_shown() {
 
 fn kinds(frames: &[Value]) -> Vec<String> {
     let short = |kind: &str| kind.trim_start_matches("cf_agent_").to_owned();
-    frames.iter().filter_map(|frame| frame["type"].as_str().map(short)).filter(|kind| kind != "identity" && kind != "mcp_servers").collect()
+    frames
+        .iter()
+        .filter_map(|frame| frame["type"].as_str().map(short))
+        .filter(|kind| kind != "identity" && kind != "mcp_servers")
+        .collect()
 }
 
 // recovery 86, W22, I19: two tabs, whose sockets were kept or lost, or one each.
@@ -65,7 +69,10 @@ fn who_comes_while_a_turn_waits_is_told_and_shown_what_there_is() {
         assert_eq!(late.responses(&root)[0]["outcome"], "recovering");
         let pending = late.of_type("cf_agent_stream_pending");
         assert!(pending.iter().all(|frame| frame["id"] == *root), "{pending:?}");
-        assert_eq!(late.of_type("cf_agent_chat_recovering")[0], json!({ "type": "cf_agent_chat_recovering", "recovering": true, "id": root }));
+        assert_eq!(
+            late.of_type("cf_agent_chat_recovering")[0],
+            json!({ "type": "cf_agent_chat_recovering", "recovering": true, "id": root })
+        );
         assert!(late.said()[1].starts_with("assistant: word word") && late.recovering(), "{:?}", late.said());
         world.restart(sockets);
     }
@@ -107,10 +114,8 @@ fn what_a_dead_stream_said_is_in_the_transcript_at_once() {
 // recovery 88, W23, decision 13: before the attempt has a stream nobody is told that nothing goes on.
 #[test]
 fn nobody_is_told_idle_before_the_stream_of_an_attempt() {
-    let world = World::new(agent()).model(script![
-        text_deltas(&["word "; 25]).gate("never"),
-        text("").head_gate("head").text("the ").gate("g").text("end")
-    ]);
+    let world = World::new(agent())
+        .model(script![text_deltas(&["word "; 25]).gate("never"), text("").head_gate("head").text("the ").gate("g").text("end")]);
     world.connect("S1").send("hi");
     world.run();
     world.restart(Sockets::Closed);

@@ -233,7 +233,10 @@ fn an_application_that_fails_ends_the_turn_and_says_so() {
     world.restart(Sockets::Kept);
     world.run();
     let failed = world.events_named("chat:recovery:failed");
-    assert_eq!((failed.len(), &failed[0].fields["reason"], &failed[0].fields["error"]), (1, &json!("recovery_error"), &json!("no database")));
+    assert_eq!(
+        (failed.len(), &failed[0].fields["reason"], &failed[0].fields["error"]),
+        (1, &json!("recovery_error"), &json!("no database"))
+    );
     assert_eq!((turns(&world), banners(&tab), asked(&world)), (vec!["failed recovery_error".into()], vec![json!(BANNER)], 1));
     assert_eq!((tab.said(), reasons(&world)), (world.said(), vec![]));
     assert_at_rest(&world);

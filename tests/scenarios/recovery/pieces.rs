@@ -98,7 +98,12 @@ fn rows_that_contradict_each_other_come_to_rest() {
         tab.send("and now?");
         world.run();
         assert_eq!(world.said().last().map(String::as_str), Some("assistant: fine"), "{name}: {:?}\n{}", world.said(), world.story());
-        assert_eq!((rows(&world, "wk_turn WHERE ended_at IS NULL"), rows(&world, "wk_attempt")), (0, 0), "{name}: {:?}", turns(&world));
+        assert_eq!(
+            (rows(&world, "wk_turn WHERE ended_at IS NULL"), rows(&world, "wk_attempt")),
+            (0, 0),
+            "{name}: {:?}",
+            turns(&world)
+        );
         assert_eq!((rows(&world, "wk_outbox"), world.jobs(), world.alarm_at()), (0, 0, None), "{name}");
     }
 }
@@ -124,7 +129,8 @@ fn the_application_says_what_stands_for_a_call_that_nobody_answered() {
         assert_eq!(world.said(), ["user: weather?", shown, "user: Oslo", "assistant: Oslo, then."]);
         assert_eq!(tab.said(), world.said(), "{}", tab.story());
         let sent = world.provider_requests().pop().unwrap();
-        let roles = if hook { vec!["system", "user", "assistant", "user"] } else { vec!["system", "user", "assistant", "tool", "user"] };
+        let roles =
+            if hook { vec!["system", "user", "assistant", "user"] } else { vec!["system", "user", "assistant", "tool", "user"] };
         assert_eq!(sent.roles(), roles);
         assert_at_rest(&world);
     }
@@ -155,7 +161,8 @@ fn the_whole_history_is_put_right_before_it_is_sent() {
         let second = json!({ "type": "tool-look", "toolCallId": "c2", "state": "output-available", "input": { "a": 1 }, "output": 7 });
         assert_eq!(parts(&world, 1), [first, second]);
         assert_eq!(tab.said(), world.said(), "{}", tab.story());
-        let repaired: Vec<Value> = ["removedToolCalls", "normalizedInputs"].map(|field| fields(&world, "chat:transcript:repaired", field)[0].clone()).into();
+        let repaired: Vec<Value> =
+            ["removedToolCalls", "normalizedInputs"].map(|field| fields(&world, "chat:transcript:repaired", field)[0].clone()).into();
         assert_eq!(repaired, [1, 1]);
         // The next turn finds nothing to do.
         let cost = world.meter().written;

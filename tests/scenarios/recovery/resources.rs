@@ -114,7 +114,8 @@ fn any_statement_may_be_the_last_of_its_object() {
 // recovery 109, N8, decision 41; I12, I27: what a tool gave is not lost because it is large.
 #[test]
 fn five_megabytes_of_a_tool_are_the_same_after_a_death() {
-    let large: String = (0..5_000_000 / 8).map(|n| format!("{n:07}ö").chars().take(7).chain(" ".chars()).collect::<String>()).collect();
+    let large: String =
+        (0..5_000_000 / 8).map(|n| format!("{n:07}ö").chars().take(7).chain(" ".chars()).collect::<String>()).collect();
     let output = large.clone();
     let seen = Seen::default();
     let runs = seen.clone();
@@ -276,7 +277,10 @@ fn a_thousand_turns_leave_nothing_to_do() {
             world.run();
         }
     }
-    assert_eq!((rows(&world, "wk_attempt"), rows(&world, "wk_seg"), rows(&world, "wk_outbox"), rows(&world, "wk_notice")), (0, 0, 0, 0));
+    assert_eq!(
+        (rows(&world, "wk_attempt"), rows(&world, "wk_seg"), rows(&world, "wk_outbox"), rows(&world, "wk_notice")),
+        (0, 0, 0, 0)
+    );
     assert!(rows(&world, "wk_turn") < 220, "{} turns are kept", rows(&world, "wk_turn"));
     assert_at_rest(&world);
 }
@@ -331,7 +335,11 @@ fn a_recovery_costs_twelve_rows_at_most() {
     let cases: [(&str, Vec<Reply>, Vec<Reply>); 3] = [
         ("nothing said", vec![text("answer")], vec![text("").gate("never"), text("answer")]),
         ("in mid-answer", vec![text_deltas(&["w"; 40])], vec![text_deltas(&["w"; 20]).gate("never"), text_deltas(&["w"; 20])]),
-        ("a tool", vec![call("nope", json!({})), text("answer")], vec![call("nope", json!({})), text("").gate("never"), text("answer")]),
+        (
+            "a tool",
+            vec![call("nope", json!({})), text("answer")],
+            vec![call("nope", json!({})), text("").gate("never"), text("answer")],
+        ),
     ];
     for (name, undisturbed, interrupted) in cases {
         let run = |script: Vec<Reply>, dies: bool| {

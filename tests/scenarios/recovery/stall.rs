@@ -150,7 +150,10 @@ fn a_reset_that_comes_up_as_an_error_of_the_provider_is_a_death() {
     assert!(world.said()[1].ends_with("the end"), "{:?}", world.said());
     assert_eq!((tab.said(), asked(&world)), (world.said(), 2));
     // No transient error was counted, and none was waited for.
-    assert_eq!((incidents(&world), waits(&world)), (["detected", "attempt", "scheduled", "completed"].map(String::from).into(), vec![json!(0)]));
+    assert_eq!(
+        (incidents(&world), waits(&world)),
+        (["detected", "attempt", "scheduled", "completed"].map(String::from).into(), vec![json!(0)])
+    );
     assert!(world.events_named("chat:request:failed").is_empty());
     assert_at_rest(&world);
 }
@@ -166,7 +169,8 @@ fn a_malformed_line_leaves_nothing_half_done() {
     let tab = world.connect("S1");
     tab.send("pay");
     world.run();
-    let open = |part: &&Value| part["state"] == "input-streaming" || part["state"] == "input-available" || part["state"] == "streaming";
+    let open =
+        |part: &&Value| part["state"] == "input-streaming" || part["state"] == "input-available" || part["state"] == "streaming";
     assert_eq!(parts(&world, 1).iter().find(open), None);
     assert_eq!((seen.take(), tab.said()), (vec![], world.said()));
     assert!(banners(&tab).len() <= 1);

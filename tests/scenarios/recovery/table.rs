@@ -494,7 +494,10 @@ fn rows_of_an_older_schema_are_recovered() {
     db.query(&format!("UPDATE wk_meta SET v = '{}' WHERE k = 'schema'", newest - 1));
     die(&world);
     assert!(world.said()[1].ends_with("the end"), "{:?}", world.said());
-    assert_eq!((turns(&world), texts(&world, "SELECT v FROM wk_meta WHERE k = 'schema'")), (vec!["completed -".into()], vec![newest.to_string()]));
+    assert_eq!(
+        (turns(&world), texts(&world, "SELECT v FROM wk_meta WHERE k = 'schema'")),
+        (vec!["completed -".into()], vec![newest.to_string()])
+    );
     assert_at_rest(&world);
 }
 

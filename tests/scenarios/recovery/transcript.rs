@@ -34,6 +34,7 @@ fn stable_is_when_nothing_runs_and_nobody_is_waited_for() {
     tab.tool_result(&tab.open_calls()[0], json!("a hill"));
     assert!(stable(&world, 1_000).0);
     assert_eq!(world.said()[1], "assistant: [look output-available] A hill.");
+    world.run();
     assert_at_rest(&world);
 }
 
@@ -62,7 +63,8 @@ fn only_calls_of_pages_and_people_are_pending() {
             .with(all.get("pay").unwrap().clone().needs_approval())
             .with(Tool::client_dynamic("look", "Looks", json!({ "type": "object" })))
     };
-    let half = json!({ "tool_calls": [{ "index": 0, "id": "c", "type": "function", "function": { "name": "look", "arguments": "{" } }] });
+    let half =
+        json!({ "tool_calls": [{ "index": 0, "id": "c", "type": "function", "function": { "name": "look", "arguments": "{" } }] });
     for (reply, expected) in [
         (text("so ").gate("never"), false),
         (Reply::new().delta(half).gate("never"), false),
@@ -107,13 +109,22 @@ impl Draw {
         if self.below(4) == 0 {
             return json!({ "type": self.of(&["text", "reasoning"]), "text": "so", "state": self.of(&["streaming", "done"]) });
         }
-        let states = ["input-streaming", "input-available", "approval-requested", "approval-responded", "output-available", "output-error", "output-denied"];
+        let states = [
+            "input-streaming",
+            "input-available",
+            "approval-requested",
+            "approval-responded",
+            "output-available",
+            "output-error",
+            "output-denied",
+        ];
         let state = self.of(&states);
         let mut part = json!({ "type": "tool-a", "toolCallId": format!("c{n}"), "state": state });
         if self.below(2) == 0 {
             (part["type"], part["toolName"]) = (json!("dynamic-tool"), json!("a"));
         }
-        let inputs = [json!({}), json!({ "a": 1 }), json!("{\"a\":1}"), json!("{\"a\":"), json!("a"), json!(null), json!([1]), json!(7)];
+        let inputs =
+            [json!({}), json!({ "a": 1 }), json!("{\"a\":1}"), json!("{\"a\":"), json!("a"), json!(null), json!([1]), json!(7)];
         if self.below(8) > 0 {
             part["input"] = self.of(&inputs);
         }
@@ -121,7 +132,8 @@ impl Draw {
             part["output"] = self.of(&[json!(null), json!(7), json!({ "a": 1 })]);
         }
         if state.starts_with("approval") {
-            part["approval"] = self.of(&[json!({ "id": "p" }), json!({ "id": "p", "approved": true }), json!({ "id": "p", "approved": false })]);
+            part["approval"] =
+                self.of(&[json!({ "id": "p" }), json!({ "id": "p", "approved": true }), json!({ "id": "p", "approved": false })]);
         }
         part
     }
@@ -159,7 +171,13 @@ fn repair_settles_any_message_once() {
         let again = after.clone();
         assert_eq!(repair::close_interrupted(&mut after, |call| call == exempt), (vec![], 0));
         assert_eq!(after.json(), again.json());
-        assert_eq!(repair::is_broken(&after), after.parts.iter().any(|part| part.get("toolCallId") == Some(&json!(exempt)) && !part["state"].as_str().unwrap().starts_with("output-")));
+        assert_eq!(
+            repair::is_broken(&after),
+            after
+                .parts
+                .iter()
+                .any(|part| part.get("toolCallId") == Some(&json!(exempt)) && !part["state"].as_str().unwrap().starts_with("output-"))
+        );
     }
 }
 
@@ -175,7 +193,8 @@ fn the_examples_of_repair_hold() {
     let search = |input: Value, state: &str| json!({ "type": "tool-search", "toolCallId": "c2", "state": state, "input": input });
     let settled = |input: Value| json!({ "type": "dynamic-tool", "toolName": "x", "toolCallId": "c3", "state": "output-available", "input": input, "output": 7 });
     let denied = |state: &str| json!({ "type": "tool-rm", "toolCallId": "c4", "state": state, "input": {}, "approval": { "id": "a1", "approved": false, "reason": "no" } });
-    let requested = json!({ "type": "tool-rm", "toolCallId": "c5", "state": "approval-requested", "input": {}, "approval": { "id": "a1" } });
+    let requested =
+        json!({ "type": "tool-rm", "toolCallId": "c5", "state": "approval-requested", "input": {}, "approval": { "id": "a1" } });
     let null = json!({ "type": "tool-rm", "toolCallId": "c6", "state": "output-available", "input": {}, "output": null });
     for (before, after, counters, ids) in [
         (charge.clone(), interrupted(charge.clone()), (1, 0), vec!["c1"]),
@@ -207,7 +226,9 @@ fn the_same_call_id_in_two_messages_is_two_calls() {
     world.run();
     let second = tab.open_calls().pop().unwrap();
     let before = parts(&world, 1);
-    tab.frame(json!({ "type": "cf_agent_tool_result", "toolCallId": first, "toolName": "look", "output": "late", "autoContinue": true }));
+    tab.frame(
+        json!({ "type": "cf_agent_tool_result", "toolCallId": first, "toolName": "look", "output": "late", "autoContinue": true }),
+    );
     world.run();
     assert_eq!((parts(&world, 1), asked(&world)), (before.clone(), 2), "what the model has read stays as it is");
     tab.tool_result(&second, json!("in time"));
