@@ -267,6 +267,11 @@ impl<A: Agent> World<A> {
 
     /// Lets one thing happen: a frame arrives, or a job goes on. False if nothing can happen without time passing.
     pub fn step(&self) -> bool {
+        if self.runtime.borrow().as_ref().is_some_and(|runtime| runtime.is_over()) {
+            // The platform keeps nobody whom it has told so.
+            self.restart(Sockets::Closed);
+            return true;
+        }
         let clients: Vec<Client> = self.dials.borrow().iter().map(|(client, _)| client.clone()).collect();
         let arriving = clients.iter().filter(|c| c.has_incoming()).map(|c| Move::ToClient(c.clone()));
         let leaving = clients.iter().filter(|c| c.has_outgoing()).map(|c| Move::ToObject(c.clone()));

@@ -34,6 +34,7 @@ fn stable_is_when_nothing_runs_and_nobody_is_waited_for() {
     tab.tool_result(&tab.open_calls()[0], json!("a hill"));
     assert!(stable(&world, 1_000).0);
     assert_eq!(world.said()[1], "assistant: [look output-available] A hill.");
+    world.run();
     assert_at_rest(&world);
 }
 
