@@ -224,7 +224,9 @@ impl Engine {
         // Whoever watched a stream and was not here at its end protects what it saw of it against everything that follows. Where its
         // probe finds nothing it learns of the end; elsewhere it has to be told.
         if self.active_stream().is_some() || self.accepted().is_some() || self.notice.is_some() {
-            for terminal in &self.ended {
+            // The last notice is offered, with its end.
+            let offered = self.notice.as_ref().map(|notice| &notice.terminal.id);
+            for terminal in self.ended.iter().filter(|terminal| Some(&terminal.id) != offered) {
                 let frame = match terminal.ending {
                     Ending::Recovering => wire::terminal(terminal),
                     _ => wire::replay_terminal(&terminal.id, Some(terminal)),
@@ -249,7 +251,7 @@ impl Engine {
         }
         if let Some((root, _)) = self.recovering.as_ref().filter(|(_, since)| cx.now.since(*since) < limits::RECOVERING_SHOWN_MS) {
             cx.send_one(&conn, wire::recovering(Some(root)));
-        } else if self.ever_recovered {
+        } else if self.ever_recovered && self.recovering.is_none() {
             // It may have been away when that was over.
             cx.send_one(&conn, wire::recovering(None));
         }

@@ -533,7 +533,7 @@ fn report(plan: &Plan, broken: &[String]) -> String {
     format!("{}\n{}\n{}", short.command(), short.script(), broken.join("\n"))
 }
 
-// I1, I3, I6, I7, I8, I14, I19, I20, I22, I23; field, cross-cutting invariants 1–6; wire 164–172; architecture §6
+// recovery 128; I1, I3, I6, I7, I8, I10, I14, I19, I20, I22, I23; field, cross-cutting invariants 1–6; wire 164–172; architecture §6
 #[test]
 fn any_life_comes_to_rest_and_everybody_sees_the_same() {
     if let Some(seed) = number("WAKEFUL_SEED") {

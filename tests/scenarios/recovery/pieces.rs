@@ -198,7 +198,8 @@ fn a_stash_is_small_and_belongs_to_its_turn() {
         let (heard, keeps) = (heard.clone(), keeps.clone());
         async move {
             for value in [json!("x".repeat(limits::STASH)), json!({ "ok": true })] {
-                heard.borrow_mut().push(scope.stash(value).await.map_err(|error| error.message().to_owned()));
+                let answer = scope.stash(value).await.map_err(|error| error.message().to_owned());
+                heard.borrow_mut().push(answer);
             }
             *keeps.borrow_mut() = Some(scope);
             Ok(Value::Null)
