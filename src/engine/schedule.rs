@@ -11,6 +11,11 @@ use crate::{error::Result, limits, time::Millis};
 pub(super) const UNKNOWN: Millis = Millis(0);
 
 impl Engine {
+    /// The alarm that woke this incarnation has its successor already. Told before the first step.
+    pub fn armed(&mut self, successor: Millis) {
+        self.alarm = Some(successor);
+    }
+
     /// The platform clears the slot before it calls the handler, which arms a successor before anything else.
     pub(super) fn alarm_fired(&mut self, cx: &mut Cx<'_>, successor: Option<Millis>) -> Result<()> {
         self.alarm = successor;
@@ -32,9 +37,9 @@ impl Engine {
             (Some(beat), Some(deadline)) => Some(beat.min(deadline)),
             (beat, deadline) => beat.or(deadline),
         };
-        // A beat that comes sooner than wanted is left alone: setting the alarm is a write. One that is not known may be any beat.
-        let known = self.alarm != Some(UNKNOWN) || wanted == beat;
-        let stands = active && known && self.alarm.is_some_and(|at| Some(at) <= wanted);
+        // A beat that comes sooner than wanted is left alone: setting the alarm is a write. One that an earlier incarnation set may be at
+        // any time, if the clock has stepped back since.
+        let stands = active && self.alarm != Some(UNKNOWN) && self.alarm.is_some_and(|at| Some(at) <= wanted);
         if wanted == self.alarm || stands {
             return;
         }

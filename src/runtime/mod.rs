@@ -213,6 +213,9 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         if let Some((turn, fault)) = self.fault.borrow().clone() {
             engine.blame(turn, fault);
         }
+        if let Input::Alarm(Some(successor)) = input {
+            engine.armed(*successor);
+        }
         let mut sockets = self.platform.sockets();
         if let Input::Connected(new, _) = input {
             sockets.retain(|(conn, _)| conn != new);
