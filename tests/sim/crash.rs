@@ -268,7 +268,7 @@ fn a_death_at_any_point_of_any_script_leaves_a_conversation_that_goes_on() {
 }
 
 /// Scripts short enough to die twice everywhere.
-const SHORT: usize = 60;
+const SHORT: usize = 30;
 
 // recovery §6.8, all pairs of crashes
 #[test]
