@@ -25,8 +25,8 @@ use wakeful::{
     limits,
     prelude::*,
     testkit::{
-        Client, Dial, Exchange, FaultAt, Gates, ProviderRequest, Reply, Script, Sockets, Status, World, call, calls, empty, gate,
-        http_error, raw, reasoning, refused, script, stall as silence, text, text_deltas,
+        Client, Dial, Exchange, FaultAt, Gates, Reply, Script, Sockets, Status, World, call, calls, empty, http_error, raw, script,
+        stall as silence, text, text_deltas,
     },
     wire::message::Part,
 };
