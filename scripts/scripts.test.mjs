@@ -3,6 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { namesModel } from "./deploy.mjs";
 import { nodeIsNewEnough } from "./setup.mjs";
+import { parse as parseSim } from "./sim.mjs";
+import { forWrangler } from "./start.mjs";
 import { choose, counts } from "./test.mjs";
 import { crateOf, functions, namesSection, sections, withPlainNames, without } from "./wasm.mjs";
 
@@ -27,6 +29,16 @@ test("a deployment gets the default model only where none is named", () => {
   assert.ok(namesModel([], 'vars = { A = "1", MODEL = "demo" }\n'));
 });
 
+test("the plug may be pulled where the deployable is started for a demonstration, unless the caller says otherwise", () => {
+  const on = ["--var", "PLUG:on"];
+  assert.deepEqual(forWrangler([], true), on);
+  assert.deepEqual(forWrangler(["--var", "MODEL:demo", "--port", "1"], true), ["--var", "MODEL:demo", "--port", "1", ...on]);
+  assert.deepEqual(forWrangler(["--no-plug", "--port", "1"], true), ["--port", "1"]);
+  assert.deepEqual(forWrangler(["--var", "PLUG:off"], true), ["--var", "PLUG:off"]);
+  assert.deepEqual(forWrangler(["--no-plug"], false), []);
+  assert.deepEqual(forWrangler(["--var=PLUG:on"], false), ["--var=PLUG:on"]);
+});
+
 test("what test runners report is added up", () => {
   const cargo =
     "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n\u001b[32mtest result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured";
@@ -48,6 +60,14 @@ test("a stage brings what it needs, in order, and an unknown one is an error", (
   const names = (wanted) => choose(wanted, byName).map(({ name }) => name);
   assert.deepEqual([names(), names(["asked"])], [["always"], ["always", "asked"]]);
   assert.throws(() => choose(["nativ"]), /no stage 'nativ'; there are: fmt/);
+});
+
+test("the simulator is told how much to live", () => {
+  assert.deepEqual(parseSim([]), { seeds: 100_000, from: 0, test: "lives::any_life" });
+  assert.deepEqual(parseSim(["--seeds", "7", "--from=3"]), { seeds: 7, from: 3, test: "lives::any_life" });
+  assert.equal(parseSim(["--crashes"]).test, "crash::");
+  assert.throws(() => parseSim(["--seed", "1"]), /unknown argument '--seed'/);
+  assert.throws(() => parseSim(["--seeds", "many"]), /usage/);
 });
 
 /** A module with one imported function, two own ones, a data section and names for both own functions. */

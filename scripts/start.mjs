@@ -1,7 +1,9 @@
 // `npm start`: set-up, page, worker, then the local runtime with whatever arguments were given (`npm start -- --port 8790`).
 // Needs no account. In the folder of an example, serves that example. Ends everything it started when it is told to end.
+// The plug of the demonstration may be pulled here (docs/recovery.md), unless `--no-plug` says otherwise.
 import { existsSync } from "node:fs";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
 import { start as spawn, stop } from "./processes.mjs";
 import { ensureAll, fail, root, run, SetupError } from "./setup.mjs";
 import { buildPage } from "./web.mjs";
@@ -9,6 +11,13 @@ import { buildPage } from "./web.mjs";
 const PARENT_CHECK_MS = 1_000;
 
 const here = existsSync(join(process.cwd(), "wrangler.toml")) ? process.cwd() : root;
+
+/** The arguments for wrangler. What the caller says of PLUG counts. */
+export function forWrangler(args, isDemonstration) {
+  const own = args.filter((arg) => arg !== "--no-plug");
+  const said = own.length < args.length || own.some((arg) => /^(--var=)?PLUG:/.test(arg));
+  return isDemonstration && !said ? [...own, "--var", "PLUG:on"] : own;
+}
 
 async function serve(args) {
   const env = await ensureAll(here);
@@ -30,7 +39,7 @@ async function serve(args) {
     stop();
   }, PARENT_CHECK_MS);
 
-  const wrangler = spawn("node", [join(root, "node_modules/wrangler/bin/wrangler.js"), "dev", "--local", ...args], {
+  const wrangler = spawn("node", [join(root, "node_modules/wrangler/bin/wrangler.js"), "dev", "--local", ...forWrangler(args, here === root)], {
     env: { ...env, WAKEFUL_SESSION: "dev" },
     cwd: here,
     stdio: ["ignore", "pipe", "inherit"],
@@ -55,4 +64,6 @@ function announce(output) {
   });
 }
 
-await serve(process.argv.slice(2)).catch(fail);
+if (process.argv[1] && resolve(process.argv[1]) === fileURLToPath(import.meta.url)) {
+  await serve(process.argv.slice(2)).catch(fail);
+}

@@ -61,11 +61,13 @@ const STAGES = [
   },
   {
     name: "seeds",
-    title: "10,000 interleavings of answers, decisions, deaths",
+    title: "10,000 random lives and interleavings; every script dies at every point",
     counted: true,
-    limit: 20,
+    limit: 30,
     env: { WAKEFUL_SEEDS: process.env.WAKEFUL_SEEDS ?? "10000" },
-    commands: (extra) => [["cargo", "test", "--profile", "seeds", "--test", "interleavings", ...extra]],
+    commands: (extra) => [
+      ["cargo", "test", "--profile", "seeds", "--test", "interleavings", "--test", "sim", ...extra, "--", "--nocapture"],
+    ],
   },
   {
     name: "docs",
@@ -124,7 +126,18 @@ const STAGES = [
     byName: true,
     needs: ["e2e-worker"],
     limit: 30,
-    commands: (extra) => [nodeTest(...extra, "tests/e2e/peer/compare.test.mjs", "tests/e2e/peer/budget.test.mjs")],
+    commands: (extra) => [
+      nodeTest(...extra, ...["compare", "budget", "repair"].map((name) => `tests/e2e/peer/${name}.test.mjs`)),
+    ],
+  },
+  {
+    name: "kill",
+    title: "killed at every moment, on the real runtime",
+    counted: true,
+    byName: true,
+    needs: ["e2e-worker"],
+    limit: 40,
+    commands: (extra) => [["node", "tests/e2e/kill.mjs", ...extra]],
   },
 ];
 

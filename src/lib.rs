@@ -32,6 +32,9 @@
 //! Three rings, one direction: [`agent`] is what you write; [`runtime`] drives the [`engine`] over a [`runtime::platform::Platform`];
 //! `wire`, `transcript` and [`model`] are pure values. The Durable Object and the test kit are two platforms under the same runtime.
 
+#[macro_use]
+mod mutants;
+
 pub mod agent;
 pub mod engine;
 pub mod error;

@@ -104,6 +104,9 @@ pub const KEPT_TURNS: i64 = 200;
 /// Ended requests whose outcome is remembered for a late ACK (wire §6.3).
 pub const ENDED_MEMORY: usize = 32;
 
+/// Those of them that are read when an object starts with work to do: a page that was away longer has missed the transcript too.
+pub const ENDED_AT_BOOT: i64 = 4;
+
 /// Milliseconds to the first event with content; reasoning models are silent for long (decision 39).
 pub const FIRST_EVENT_MS: u32 = 300_000;
 /// Milliseconds between two events with content (decision 39).
@@ -173,6 +176,18 @@ pub const STASH: usize = 64 * 1024;
 
 /// Milliseconds between two looks at what is due in rows of a newer release, which this one must not touch.
 pub const FROZEN_MS: i64 = 3_600_000;
+
+/// Deaths of one turn where the plug may be pulled: they are the demonstration's own, and more than anybody has patience for.
+pub const PLUG_PULLS: u32 = 100;
+/// Milliseconds between the answer to a pull and the death: enough for the answer to leave, too little to be seen.
+pub const PLUG_FUSE_MS: u32 = 20;
+/// Milliseconds of silence after which the demo model is given up where the plug may be pulled: five times its longest pause, and
+/// short enough to watch.
+pub const PLUG_STALL_MS: u32 = 5_000;
+/// Milliseconds of silence after which another model is given up there: one that thinks unseen must have the time for it.
+pub const PLUG_STALL_MODEL_MS: u32 = 30_000;
+/// Seconds the tool `wait` waits at most: half of what a tool has ([`TOOL_TIMEOUT_MS`]).
+pub const PLUG_WAIT_S: u32 = 60;
 
 /// Tags of a socket (platform).
 pub const TAGS: usize = 10;

@@ -2,11 +2,13 @@
 //! any object exists. Everything but the last block builds natively.
 
 mod calculate;
+mod plug;
 
 use std::borrow::Cow;
 
 use crate::{
     agent::{Agent, DEFAULT_INSTRUCTIONS, turn::Turn},
+    ids::ConnId,
     model::ModelRef,
     prelude::*,
     time::Millis,
@@ -23,6 +25,8 @@ pub struct Settings {
     pub origins: Origins,
     /// What every request must carry: `AUTH_TOKEN`.
     pub auth_token: Option<String>,
+    /// Whether the object may be ended by a request, for tests and demonstrations: `PLUG` is `on`.
+    pub plug: bool,
 }
 
 /// Which pages may connect.
@@ -48,7 +52,13 @@ impl Settings {
         // The key of one company is not offered to the servers of another.
         let openai = matches!(model.provider.as_str(), "openai" | "openai-chat" | "openai-compatible");
         model.api_key = var("MODEL_API_KEY").or_else(|| var("OPENAI_API_KEY").filter(|_| openai));
-        Self { model, instructions: var("INSTRUCTIONS"), origins: origins(var("ALLOWED_ORIGINS")), auth_token: var("AUTH_TOKEN") }
+        Self {
+            model,
+            instructions: var("INSTRUCTIONS"),
+            origins: origins(var("ALLOWED_ORIGINS")),
+            auth_token: var("AUTH_TOKEN"),
+            plug: var("PLUG").as_deref() == Some("on"),
+        }
     }
 
     /// Whether a request that carries these credentials may pass.
@@ -78,12 +88,13 @@ fn equal(a: &[u8], b: &[u8]) -> bool {
 pub struct Assistant {
     model: ModelRef,
     instructions: Option<String>,
+    plug: bool,
 }
 
 impl Assistant {
     /// The agent these settings describe.
     pub fn new(settings: Settings) -> Self {
-        Self { model: settings.model, instructions: settings.instructions }
+        Self { model: settings.model, instructions: settings.instructions, plug: settings.plug }
     }
 }
 
@@ -117,11 +128,23 @@ impl Agent for Assistant {
     }
 
     fn config(&self) -> Config {
-        Config { callables: BuiltIns { submissions: true }, ..Config::default() }
+        let config = Config { callables: BuiltIns { submissions: true }, ..Config::default() };
+        if self.plug { plug::config(config, &self.model) } else { config }
+    }
+
+    async fn on_connect(&self, handle: &AgentHandle, conn: &ConnId) {
+        if self.plug {
+            // A tab that is gone by now needs no plug.
+            let _ = handle.send(conn, plug::FRAME).await;
+        }
+    }
+
+    async fn on_request(&self, handle: &AgentHandle, request: &HttpRequest) -> Option<HttpResponse> {
+        if self.plug { plug::pull(handle, request) } else { None }
     }
 
     fn tools(&self, _: &Turn) -> Tools {
-        Tools::new()
+        let tools = Tools::new()
             .with(
                 Tool::server("current_time", "The current date and time in UTC", |(), scope: TurnScope| async move {
                     let now = scope.now();
@@ -152,7 +175,8 @@ impl Agent for Assistant {
                     },
                 )
                 .needs_approval(),
-            )
+            );
+        if self.plug { tools.with(plug::wait()) } else { tools }
     }
 }
 

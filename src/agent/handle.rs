@@ -32,6 +32,10 @@ pub(crate) trait Mailbox {
     fn inside_status_hook(&self) -> bool;
     /// Sends a binary frame.
     fn send_binary(&self, conn: &ConnId, bytes: &[u8]);
+    /// Runs a job in the background.
+    fn spawn(&self, job: LocalBoxFuture<'static, ()>);
+    /// Nothing more is heard of the model of the running turn.
+    fn silence_model(&self);
     /// Ends this incarnation.
     fn abort_object(&self, reason: &str);
 }
@@ -262,6 +266,12 @@ impl AgentHandle {
         }
     }
 
+    /// Lets the model of the running answer fall silent, as where a connection has died and nobody noticed. What brings the turn back
+    /// is [`crate::Config::chat_stream_stall_timeout_ms`], or the limits that hold without it. For tests and demonstrations of that.
+    pub fn silence_model(&self) {
+        self.mailbox.silence_model();
+    }
+
     /// Ends the object where it stands, as a deploy or a crash does: its sockets close, what was not committed is lost, and its turn
     /// goes on as [`crate::Config::chat_recovery`] says. For tests and demonstrations of exactly that.
     pub fn abort_object(&self, reason: &str) {
@@ -276,6 +286,11 @@ impl AgentHandle {
     /// Waits. Keeps the object from hibernating meanwhile.
     pub fn sleep(&self, ms: u32) -> impl Future<Output = ()> + use<> {
         self.mailbox.sleep(ms)
+    }
+
+    /// Runs `job` in the background until it ends or the object dies. Nothing of it survives a death, and nobody starts it again.
+    pub fn spawn(&self, job: impl Future<Output = ()> + 'static) {
+        self.mailbox.spawn(Box::pin(job));
     }
 
     pub(super) fn may_wait(&self, trigger: &str) -> Result<()> {

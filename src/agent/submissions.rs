@@ -53,8 +53,8 @@ impl AgentHandle {
     /// Accepts messages to be answered after everything that was asked before. They are stored when this returns, and in the
     /// conversation when their slot comes.
     ///
-    /// Those that wait outlive the object. One that is being answered when it dies ends with the error `interrupted`: its messages and
-    /// the stored part of the answer stay.
+    /// They outlive the object, also the one that is being answered when it dies. With `chat_recovery` off that one ends with the error
+    /// `interrupted`: its messages and the stored part of the answer stay.
     ///
     /// An id or key that is known gives the submission it names, with `accepted: false`. Its row stays until it is deleted.
     ///

@@ -9,7 +9,7 @@ use std::{
 
 use worker::{
     js_sys::{Array, Function, JsString, Promise, Reflect, futures::JsFuture},
-    wasm_bindgen::prelude::*,
+    wasm_bindgen::{JsCast, prelude::*},
 };
 
 #[wasm_bindgen(wasm_bindgen = worker::wasm_bindgen)]
@@ -29,9 +29,8 @@ extern "C" {
     #[wasm_bindgen(structural, method, catch, js_name = waitUntil)]
     pub(super) fn wait_until(this: &JsState, promise: &Promise) -> Result<(), JsValue>;
 
-    /// Ends the object where it stands: nothing after this call runs.
-    #[wasm_bindgen(structural, method, catch)]
-    pub(super) fn abort(this: &JsState, reason: &str) -> Result<(), JsValue>;
+    #[wasm_bindgen(structural, method, catch, getter)]
+    fn abort(this: &JsState) -> Result<Function, JsValue>;
 
     /// `ctx.storage`.
     pub(super) type JsStorage;
@@ -129,6 +128,16 @@ extern "C" {
 
     #[wasm_bindgen(structural, method, catch)]
     pub(super) fn run(this: &JsAi, model: &str, input: &JsValue, options: &JsValue) -> Result<Promise, JsValue>;
+}
+
+/// Ends the object at the next turn of the event loop.
+///
+/// Not at once: the platform ends what runs like a crash, without unwinding. With Rust on the stack the instance would be left with its
+/// executor in mid-poll, and every other object and request that shares it would hang (tried with workerd). So the timer calls the
+/// platform's own function, with nothing of ours below it.
+pub(super) fn abort(state: &JsState, reason: &str) -> Result<(), JsValue> {
+    let bound = state.abort()?.bind1(state, &reason.into());
+    set_timeout(bound.unchecked_ref(), 0).map(|_| ())
 }
 
 /// Resolves after some milliseconds. Dropping it clears the timer.

@@ -11,7 +11,7 @@ use worker::{
 };
 
 use super::{
-    bindings::{JsState, JsStorage, Sleep, thrown},
+    bindings::{self, JsState, JsStorage, Sleep, thrown},
     fetch,
     sockets::Sockets,
     sql::ObjectSql,
@@ -142,7 +142,7 @@ impl Platform for ObjectPlatform {
     }
 
     fn abort(&self, reason: &str) {
-        if let Err(e) = self.state.abort(reason) {
+        if let Err(e) = bindings::abort(&self.state, reason) {
             worker::console_error!("the object could not be ended: {}", thrown(&e));
         }
     }

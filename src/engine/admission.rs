@@ -164,6 +164,7 @@ impl Engine {
         self.take_posted_results(cx, conn, &posted)?;
         if let Some(edited) = &plan.edit {
             messages::replace(cx.db, &edited.message.id, &edited.body, &sanitise::content_hash(&edited.message))?;
+            self.outdate(cx, &edited.message.id)?;
         }
         if let Target::Branch(at) = &plan.target
             && plan.insert.is_empty()
@@ -447,6 +448,7 @@ impl Engine {
             reply: None,
             attempt: 0,
             cancelled: false,
+            outdated: false,
             yields: admit.yields,
             not_before: admit.not_before,
             chain: admit.chain,

@@ -108,7 +108,7 @@ impl Engine {
     pub(super) fn check_batch(&mut self, cx: &mut Cx<'_>) -> Result<()> {
         let Some(parked) = self.parked.as_ref() else { return Ok(()) };
         let open = calls::open(cx.db, &parked.message)?;
-        if open.iter().any(|call| matches!(call.state, State::Waiting | State::AwaitingApproval)) {
+        if open.iter().any(|call| matches!(call.state, State::Waiting | State::AwaitingApproval)) && !mutant!(W21) {
             return Ok(());
         }
         let wanted = self.pending.is_some();
@@ -140,6 +140,7 @@ impl Engine {
             anchor: Some(parked.message.clone()),
             reply: Some(parked.message),
             cancelled: false,
+            outdated: false,
             yields: false,
             not_before: Some(cx.now + limits::CONTINUATION_MS),
             chain: 0,
@@ -288,6 +289,12 @@ impl Engine {
         Ok(Some(id))
     }
 
+    /// Shows what came of calls of an earlier leg to every page that cannot take it from the stream.
+    pub(super) fn show_earlier_leg_unseeded(&self, cx: &mut Cx<'_>) -> Result<()> {
+        let recovers = self.running.as_ref().is_some_and(|running| running.turn.counters.is_recovering());
+        self.show_earlier_leg(cx, if recovers { self.clients.live() } else { self.clients.unseeded() })
+    }
+
     /// Shows what came of calls of an earlier leg to pages that cannot take it from the stream (wire X29): the message as it was, with
     /// their outcomes and nothing of this leg.
     pub(super) fn show_earlier_leg(&self, cx: &mut Cx<'_>, to: Vec<ConnId>) -> Result<()> {
@@ -315,7 +322,7 @@ impl Engine {
 
     /// It does not want one after all.
     pub(super) fn break_promise(&mut self, cx: &mut Cx<'_>, conn: &ConnId) {
-        let asks = self.asking.iter().any(|(by, _)| by == conn);
+        let asks = self.asking.iter().map(|(by, _)| by).chain(self.later.iter().map(|(by, _)| by)).any(|by| by == conn);
         if self.pending.is_none() && !asks && self.clients.awaits_continuation(conn) {
             self.clients.await_continuation(conn, false);
             cx.send_one(conn, wire::resume_none(None, None));

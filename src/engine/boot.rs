@@ -25,6 +25,19 @@ impl Engine {
         let owed = std::mem::take(&mut self.owed_at_boot);
         self.take_over_hooks(cx, owed)?;
         let interrupted = self.dead.take();
+        if mutant!(W8)
+            && let Some(parked) = self.parked.take()
+        {
+            let mut turn = parked.turn;
+            turn.counters.interrupted += 1;
+            turns::retry(cx.db, &turn)?;
+            turns::park(cx.db, &turn.id)?;
+            if turn.counters.interrupted >= 5 {
+                self.give_up(cx, turn, super::budget::Reason::InterruptedAttemptsExceeded)?;
+            } else {
+                self.parked = Some(super::barrier::Parked { turn, message: parked.message });
+            }
+        }
         let lost = interrupted.is_some() || !self.queue.is_empty();
         // Sockets that outlived an attempt of recovery still show it.
         self.recovering = self.recovering.take().or_else(|| {
@@ -42,16 +55,15 @@ impl Engine {
             None => {}
         }
         self.resume_awaiting(cx)?;
-        if let Some(parked) = self.parked.as_ref().filter(|_| !self.clients.not_awaiting().is_empty()) {
+        let waits = self.parked.as_ref().map(|parked| parked.message.clone());
+        if let Some(message) = waits.as_ref().filter(|_| !self.clients.not_awaiting().is_empty()) {
             // A decision that the application was asked about is lost, and so may be a result that could not be stored: its tab shows
             // it, and may wait for what would have followed.
-            let message = messages::get(cx.db, &parked.message)?;
-            if let Some(stored) = message {
+            if let Some(stored) = messages::get(cx.db, message)? {
                 cx.send(self.clients.all(), wire::message_updated(&stored.body));
             }
-            cx.send(self.clients.not_awaiting(), wire::resume_none(None, None));
         }
-        if lost {
+        if lost || waits.is_some() {
             // Who was promised a stream that had not begun is known no more: they see the next one live. Others do not mind.
             cx.send(self.clients.not_awaiting(), wire::resume_none(None, None));
         }

@@ -95,7 +95,7 @@ impl Counters {
 
     /// A step of the model ended well and is on disk.
     pub fn step_ended(&mut self, bounds: &ChatRecovery) {
-        if bounds.interrupted_scope == InterruptedScope::Step {
+        if bounds.interrupted_scope == InterruptedScope::Step && !mutant!(N3) {
             self.interrupted = 0;
         }
     }
@@ -192,12 +192,17 @@ pub enum Verdict {
 /// A transient error is judged when it happens, by the retries taken until then, and is counted only if it gets one; then
 /// [`backoff`] of the new count is the wait.
 pub fn evaluate(before: &Counters, progress: i64, trigger: Trigger, parked: bool, now: Millis, bounds: &ChatRecovery) -> Verdict {
+    let forgotten = mutant!(N1) && before.last_attempt_at.is_some_and(|last| age(last, now) > 3_600_000);
+    let before = if forgotten { &Counters::default() } else { before };
     let first = before.last_attempt_at.is_none();
     let made = !first && progress > before.progress_seen;
-    let debounced = matches!(trigger, Trigger::Interrupted { .. }) && before.last_attempt_at.is_some_and(|last| is_burst(last, now));
+    let debounced = !mutant!(W3)
+        && matches!(trigger, Trigger::Interrupted { .. })
+        && before.last_attempt_at.is_some_and(|last| is_burst(last, now));
     let mut counters = Counters {
         since_progress: if first || made { 0 } else { before.since_progress.saturating_add(u32::from(!debounced)) },
         interrupted: match trigger {
+            _ if mutant!(W1) && made => 0,
             // Before the first evaluation one attempt was opened, and it is the one that died.
             Trigger::Interrupted { boots } => before.interrupted.saturating_add(if first { 1 } else { boots }),
             Trigger::Stalled | Trigger::Transient => before.interrupted,
@@ -225,13 +230,16 @@ fn exceeded(before: &Counters, counters: &Counters, first: bool, now: Millis, bo
     if first {
         return None;
     }
+    if mutant!(W1) {
+        return None;
+    }
     let work = u64::try_from(counters.progress_seen.saturating_sub(counters.work_base)).unwrap_or(0);
     if bounds.max_recovery_work.is_some_and(|most| work > most) {
         return Some(Reason::WorkBudgetExceeded);
     }
     // Two attempts have to have run since: with one alone, the time may be that of an outage or of a clock that jumped (recovery N2).
     // The second one is known by its evaluation, later than the progress, even where a burst counts as one.
-    let two = counters.since_progress >= 2 || before.last_attempt_at > before.last_progress_at;
+    let two = mutant!(N2) || counters.since_progress >= 2 || before.last_attempt_at > before.last_progress_at;
     let idle = counters.last_progress_at.map_or(0, |last| age(last, now));
     if two && idle > i64::from(bounds.no_progress_timeout_ms) {
         return Some(Reason::NoProgressTimeout);
@@ -243,7 +251,7 @@ fn exceeded(before: &Counters, counters: &Counters, first: bool, now: Millis, bo
 /// Whether this death belongs to the one before: a deployment wakes an object many times. A clock that stepped back tells nothing, and
 /// must not make a burst of everything until it has caught up.
 fn is_burst(last: Millis, now: Millis) -> bool {
-    last <= now && age(last, now) < limits::RECOVERY_BURST_MS
+    (last <= now || mutant!(N13)) && age(last, now) < limits::RECOVERY_BURST_MS
 }
 
 /// [`Millis::since`] for times out of rows, which may be anything.

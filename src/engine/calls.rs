@@ -364,7 +364,7 @@ impl Engine {
         let gated: Vec<(u32, ToolDef, bool)> = ready
             .filter_map(|c| {
                 let tool = self.tool(&c.name)?.clone();
-                let unclear = tool.ambiguous == Ambiguous::Ask && self.was_interrupted(c);
+                let unclear = tool.ambiguous == Ambiguous::Ask && self.was_interrupted(c) && !mutant!(N10);
                 Some((c.slot, tool, unclear))
             })
             .filter(|(_, tool, unclear)| tool.gate != Gate::Never || *unclear)
@@ -479,7 +479,7 @@ impl Engine {
             self.put(cx, Chunk::ToolOutputError { call, error, dynamic: false });
             self.progress(slot, Progress::Settled);
         }
-        self.show_earlier_leg(cx, self.clients.unseeded())?;
+        self.show_earlier_leg_unseeded(cx)?;
         self.start_ready(cx)?;
         self.step_if_settled(cx)
     }
@@ -519,7 +519,9 @@ impl Engine {
                     wait_ms: None,
                     boot: &self.boot,
                 };
-                calls::insert(cx.db, &new, cx.now)?;
+                if !mutant!(N11) {
+                    calls::insert(cx.db, &new, cx.now)?;
+                }
             }
             cx.push(Effect::RunTool(
                 running.fence.clone(),
@@ -571,7 +573,7 @@ impl Engine {
             running.stream.flush(cx)?;
         }
         if self.running.as_ref().is_some_and(|r| r.earlier.contains(call)) {
-            self.show_earlier_leg(cx, self.clients.unseeded())?;
+            self.show_earlier_leg_unseeded(cx)?;
         }
         if let Some(text) = fatal {
             let error = ModelError::new(ModelErrorClass::InvalidRequest, text.clone());

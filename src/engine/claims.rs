@@ -221,13 +221,6 @@ impl Engine {
             cx.ignored(conn, "cf_agent_tool_approval", "the application is being asked about this call");
             return Ok(());
         }
-        if self.asking.iter().any(|(_, call)| *call == frame.call) {
-            // The decision that came first is looked at first, however long that takes.
-            self.later.push((conn.clone(), frame));
-            return Ok(());
-        }
-        self.asking.push(asked);
-        frame.message = Some(call.message.clone());
         if let Some(reason) = &mut frame.reason {
             super::calls::cut(reason, limits::APPROVAL_REASON);
         }
@@ -235,6 +228,13 @@ impl Engine {
             // The probe that follows on the same socket must not be told that nothing is going on (O7).
             self.promise(cx, conn);
         }
+        if self.asking.iter().any(|(_, call)| *call == frame.call) {
+            // The decision that came first is looked at first, however long that takes.
+            self.later.push((conn.clone(), frame));
+            return Ok(());
+        }
+        self.asking.push(asked);
+        frame.message = Some(call.message.clone());
         let turn = self.running.as_ref().map(|r| &r.turn).or(self.parked.as_ref().map(|parked| &parked.turn));
         let info = ToolCall {
             request_id: turn.map_or_else(|| "".into(), |turn| turn.request_id.clone()),
@@ -257,6 +257,8 @@ impl Engine {
             if self.asking.iter().any(|(_, asked)| *asked == call) {
                 break;
             }
+            // It came too late to count.
+            self.break_promise(cx, &conn);
         }
         Ok(())
     }

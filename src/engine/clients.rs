@@ -221,10 +221,17 @@ impl Engine {
     pub(super) fn connected(&mut self, cx: &mut Cx<'_>, conn: ConnId, meta: ConnMeta) -> Result<()> {
         let no_protocol = meta.no_protocol;
         self.clients.add(conn.clone(), meta);
-        if self.recovering.is_some() {
-            // Whoever watched an attempt and was not here at its end would protect what it saw of it against everything that follows.
-            for terminal in self.ended.iter().filter(|terminal| terminal.ending == Ending::Recovering) {
-                cx.send_one(&conn, wire::terminal(terminal));
+        // Whoever watched a stream and was not here at its end protects what it saw of it against everything that follows. Where its
+        // probe finds nothing it learns of the end; elsewhere it has to be told.
+        if self.active_stream().is_some() || self.accepted().is_some() || self.notice.is_some() {
+            // The last notice is offered, with its end.
+            let offered = self.notice.as_ref().map(|notice| &notice.terminal.id);
+            for terminal in self.ended.iter().filter(|terminal| Some(&terminal.id) != offered) {
+                let frame = match terminal.ending {
+                    Ending::Recovering => wire::terminal(terminal),
+                    _ => wire::replay_terminal(&terminal.id, Some(terminal)),
+                };
+                cx.send_one(&conn, frame);
             }
         }
         if let Some(id) = self.active_stream() {
@@ -244,6 +251,9 @@ impl Engine {
         }
         if let Some((root, _)) = self.recovering.as_ref().filter(|(_, since)| cx.now.since(*since) < limits::RECOVERING_SHOWN_MS) {
             cx.send_one(&conn, wire::recovering(Some(root)));
+        } else if self.ever_recovered && self.recovering.is_none() {
+            // It may have been away when that was over.
+            cx.send_one(&conn, wire::recovering(None));
         }
         if no_protocol {
             return Ok(());
@@ -315,6 +325,9 @@ impl Engine {
 
     /// The latest accepted request that does not stream yet.
     fn accepted(&self) -> Option<RequestId> {
+        if mutant!(W23) {
+            return None;
+        }
         // A turn that is being recovered is known by the id it was asked for under.
         self.queue.back().map(|t| &t.request_id).or(self.present().next().map(|t| &t.root)).cloned()
     }
@@ -364,7 +377,7 @@ impl Engine {
                 }
             } else if running.stream.started {
                 let continuation = running.extends;
-                let seeded = self.clients.is_seeded(conn);
+                let seeded = self.clients.is_seeded(conn) && !running.turn.counters.is_recovering();
                 let frame = |seq: i64, chunk: &str| {
                     let chunk = if seeded || !running.is_of_earlier_leg(chunk) { chunk } else { "" };
                     wire::chunk(id, chunk, Some(seq), continuation, true)
@@ -377,6 +390,9 @@ impl Engine {
                 })?;
                 for (seq, chunk) in running.stream.buffered() {
                     cx.send_one(conn, frame(seq, chunk));
+                    if mutant!(W22) {
+                        cx.send_one(conn, frame(seq, chunk));
+                    }
                 }
                 cx.send_one(conn, wire::replay_complete(id, continuation));
                 if !running.resumed.contains(conn) {

@@ -187,12 +187,14 @@ impl Engine {
         let Rest { ending, reason, body, partial, log } = rest;
         let mut stored = None;
         if let Some(Partial { mut message, extends, .. }) = partial {
-            repair::close(&mut message, Close::Interrupted);
+            if !mutant!(W42) {
+                repair::close(&mut message, Close::Interrupted);
+            }
             if self.store_reply(cx, &turn, extends, &mut message)? {
                 stored = Some(message);
             }
         }
-        if let Some(reply) = &turn.reply {
+        if let Some(reply) = turn.reply.as_ref().filter(|_| !mutant!(W42)) {
             calls::settle_open(cx.db, reply, "repair", cx.now)?;
         }
         turn.attempt += 1;
@@ -214,7 +216,7 @@ impl Engine {
             message_ids: turn.origin_ids.clone(),
             continuation: turn.kind == Kind::Extend,
         };
-        if ending == Ending::Error {
+        if ending == Ending::Error && !mutant!(W11) {
             let stream = log.unwrap_or_else(|| format!("{}.{}", turn.id, turn.attempt));
             let notice = streams::Notice { stream, terminal: terminal.clone() };
             streams::put_notice(cx.db, &turn.id, &notice)?;

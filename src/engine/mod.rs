@@ -82,6 +82,8 @@ pub struct Engine {
     ask_budget: bool,
     /// The turn whose attempt was interrupted, until the next one is due.
     waiting: Option<Turn>,
+    /// Whether clients were ever told that an answer is being recovered: one that was away may still believe it.
+    ever_recovered: bool,
     /// Whether clients are told that an answer is being recovered, by which id, and since when.
     recovering: Option<(RequestId, Millis)>,
     /// The turn that waits for pages or people. Only the newest can: each turn that starts settles what an older one waits for.
@@ -150,6 +152,7 @@ impl Engine {
                     let older = parked.replace(barrier::Parked { turn, message });
                     live.extend(older.map(|older| Turn { cancelled: true, ..older.turn }));
                 }
+                (turns::Live::Queued, _) if mutant!(W13) && turn.attempt == 0 => {}
                 (turns::Live::Queued | turns::Live::Waiting | turns::Live::Parked, _) => live.push(turn),
             }
         }
@@ -175,11 +178,20 @@ impl Engine {
         let last_seq = live.iter().chain(&waiting).chain(waits).map(|turn| turn.seq).chain(submission_rows::last_seq(db)?);
         let last_seq = last_seq.max().unwrap_or(0);
         let owed_at_boot = outbox::owed(db)?;
+        if mutant!(W32)
+            && let Some(leaf) = meta::get(db, meta::LEAF)?
+        {
+            messages::path(db, &leaf, usize::MAX)?;
+        }
         let alarm = dead.is_some() || waiting.is_some() || !live.is_empty() || !submissions.is_empty() || !owed_at_boot.is_empty();
         Ok(Engine {
-            alarm: alarm.then_some(Millis(0)),
+            alarm: alarm.then_some(schedule::UNKNOWN),
             submissions: submissions.into(),
-            ended: waiting.iter().map(recovery::last_end).collect(),
+            // Pages that missed an end before this incarnation learn of it where their probe would not tell them.
+            ended: if alarm { turns::last_ended(db)? } else { Vec::new() }
+                .into_iter()
+                .chain(waiting.iter().map(recovery::last_end))
+                .collect(),
             recovering: waiting.as_ref().map(|turn| (turn.root.clone(), turn.counters.last_attempt_at.unwrap_or(Millis(0)))),
             waiting,
             pending: call_rows::continuation(db)?.map(|row| barrier::Pending::read(row, &live)),
@@ -205,6 +217,7 @@ impl Engine {
             running: None,
             ask_budget: false,
             waiting: None,
+            ever_recovered: meta::get(db, meta::RECOVERED)?.is_some(),
             recovering: None,
             parked: None,
             pending: None,
@@ -282,7 +295,12 @@ impl Engine {
             Input::Boot(sockets) => self.boot(cx, sockets)?,
             Input::Connected(conn, meta) => self.connected(cx, conn, meta)?,
             Input::Frame(conn, text) => self.frame(cx, &conn, &text)?,
-            Input::Disconnected(conn) => self.disconnected(&conn),
+            Input::Disconnected(conn) => {
+                self.disconnected(&conn);
+                if mutant!(W26) {
+                    self.abort(cx)?;
+                }
+            }
             Input::Alarm(successor) => self.alarm_fired(cx, successor)?,
             Input::Wake => self.waking = None,
             Input::Command(command, reply) => self.command(cx, command, reply)?,

@@ -24,7 +24,7 @@ use crate::{
     model::{ErrorClass, ModelError, ModelErrorClass},
     store::{
         calls::{self, State},
-        messages, streams,
+        messages, meta, streams,
         turns::{self, Kind, Turn},
     },
     transcript::{
@@ -67,7 +67,7 @@ impl Partial {
     }
 
     fn waits_for_someone(&self) -> bool {
-        self.open.iter().any(|call| matches!(call.state, State::Waiting | State::AwaitingApproval))
+        self.open.iter().any(|call| matches!(call.state, State::Waiting | State::AwaitingApproval) || mutant!(W7))
     }
 }
 
@@ -84,18 +84,27 @@ impl Engine {
 
     /// The first step of an incarnation found an attempt of one that is gone, or of one that could not go on for this reason.
     pub(super) fn take_up(&mut self, cx: &mut Cx<'_>, mut turn: Turn, stream: &str, fault: Option<Fault>) -> Result<()> {
-        let progress = turn.progress + streams::segments(cx.db, stream)?;
+        if mutant!(W35) && self.recovering.is_some() {
+            return Ok(());
+        }
+        let progress = if mutant!(W5) { 0 } else { turn.progress } + streams::segments(cx.db, stream)?;
         let reply = turn.reply.clone().unwrap_or_else(|| turn.id.as_str().into());
         let open = calls::open(cx.db, &reply)?;
         let parked = open.iter().any(|call| matches!(call.state, State::Waiting | State::AwaitingApproval));
         turns::drop_attempts(cx.db, &turn.id)?;
+        if mutant!(W6) {
+            return Ok(());
+        }
         self.detected(cx, &turn);
         let verdict =
             budget::evaluate(&turn.counters, progress, Trigger::Interrupted { boots: 1 }, parked, cx.now, &self.config.chat_recovery);
         let (Verdict::Go { counters, .. } | Verdict::Seal { counters, .. }) = verdict;
         turn.counters = counters;
         cx.emit(self.about("chat:recovery:attempt", &turn));
-        if turn.claims >= limits::RECOVERY_CLAIMS {
+        if mutant!(W4) && cx.now.since(turn.created_at) > 900_000 {
+            return self.give_up(cx, turn, Reason::NoProgressTimeout);
+        }
+        if turn.claims >= limits::RECOVERY_CLAIMS && !mutant!(W36) {
             // Whatever is read of it, or asked about it, ends the object: it is brought to rest unread (recovery 60).
             return self.seal_unread(cx, turn);
         }
@@ -107,7 +116,7 @@ impl Engine {
                     return self.let_rest(cx, turn);
                 }
                 // Sockets that outlived the object still show the attempt as running (wire X7).
-                self.close_attempt(cx, &turn);
+                self.close_attempt(cx, &turn)?;
                 self.attempt(cx, turn, false)
             }
             (_, Verdict::Seal { reason, .. }) => self.give_up(cx, turn, reason),
@@ -116,7 +125,7 @@ impl Engine {
 
     /// Whether a turn is to rest rather than to go on by itself (I29).
     fn is_too_old(&self, cx: &Cx<'_>, turn: &Turn) -> bool {
-        self.config.chat_recovery.max_turn_age_ms.is_some_and(|most| cx.now.since(turn.created_at) > i64::from(most))
+        !mutant!(W39) && self.config.chat_recovery.max_turn_age_ms.is_some_and(|most| cx.now.since(turn.created_at) > i64::from(most))
     }
 
     /// The first interruption of a leg.
@@ -127,14 +136,21 @@ impl Engine {
     }
 
     /// Clients learn that this request ends and its turn goes on.
-    fn close_attempt(&mut self, cx: &mut Cx<'_>, turn: &Turn) {
+    fn close_attempt(&mut self, cx: &mut Cx<'_>, turn: &Turn) -> Result<()> {
         let terminal = last_end(turn);
+        if mutant!(W12) {
+            return Ok(());
+        }
         cx.send(self.clients.all(), wire::terminal(&terminal));
         self.remember_ending(terminal);
+        if !std::mem::replace(&mut self.ever_recovered, true) {
+            meta::set(cx.db, meta::RECOVERED, Some("1"))?;
+        }
         if self.recovering.is_none() {
             cx.send(self.clients.all(), wire::recovering(Some(&turn.root)));
         }
         self.recovering = Some((turn.root.clone(), cx.now));
+        Ok(())
     }
 
     /// Clients learn that nothing is being recovered any more.
@@ -149,9 +165,20 @@ impl Engine {
         turn.request_id = cx.rng.text(16).into();
         turn.not_before = None;
         turn.claims = turn.claims.saturating_add(1);
+        if mutant!(W14) {
+            turn.reply = None;
+        }
         self.choose_reply(cx, &mut turn);
         turns::read_asked(cx.db, &mut turn)?;
+        let counters = turn.counters;
+        if mutant!(W2) {
+            turn.counters = Default::default();
+        }
+        if mutant!(W36) {
+            (turn.counters, turn.claims) = Default::default();
+        }
         turns::retry(cx.db, &turn)?;
+        turn.counters = counters;
         let fence = Fence { turn: turn.id.clone(), attempt: turn.attempt, boot: self.boot.clone() };
         let reply = Accumulator::new(turn.reply.as_deref().unwrap_or_default());
         self.run(cx, turn, Phase::Recovering, reply, false)?.told = told;
@@ -161,9 +188,9 @@ impl Engine {
 
     /// Work of an earlier attempt does not end: it is tried again a little later, as often as there may be attempts (decision 38).
     pub(super) fn unstable(&mut self, cx: &mut Cx<'_>) -> Result<()> {
-        let unread = |running: &&mut Box<Running>| running.phase == Phase::Recovering && running.partial.is_none();
-        let Some(mut running) = self.running.take_if(|running| unread(&&mut *running)) else { return Ok(()) };
-        let mut turn = running.turn.clone();
+        let unread = |running: &mut Box<Running>| running.phase == Phase::Recovering && running.partial.is_none();
+        let Some(running) = self.running.take_if(unread) else { return Ok(()) };
+        let mut turn = running.turn;
         turns::drop_attempts(cx.db, &turn.id)?;
         if !running.told {
             cx.emit(self.about("chat:recovery:scheduled", &turn).with("delayMs", 0));
@@ -172,7 +199,6 @@ impl Engine {
         turn.counters.since_progress = turn.counters.since_progress.saturating_add(1);
         cx.emit(self.about("chat:recovery:attempt", &turn));
         if turn.counters.since_progress >= self.config.chat_recovery.max_attempts.max(1) {
-            running.turn = turn.clone();
             return self.give_up(cx, turn, Reason::StableTimeout);
         }
         self.wait_again(cx, turn, limits::STABLE_RETRY_MS, None)
@@ -201,7 +227,10 @@ impl Engine {
             return self.skip_recovery(cx);
         }
         let partial = self.fold(cx, &turn)?;
-        if partial.complete && partial.open.is_empty() {
+        if mutant!(W16) && partial.kind() == RecoveryKind::Retry && !partial.stream.is_empty() {
+            return self.skip_recovery(cx);
+        }
+        if partial.complete && partial.open.is_empty() && !mutant!(N12) {
             return self.complete_recovered(cx, partial);
         }
         if partial.waits_for_someone() {
@@ -235,8 +264,21 @@ impl Engine {
 
     /// Whether what a turn answers, or extends, is still part of the conversation.
     fn is_on_path(&self, cx: &Cx<'_>, turn: &Turn) -> Result<bool> {
+        if turn.outdated {
+            return Ok(false);
+        }
         let (Some(anchor), Some(leaf)) = (&turn.anchor, &self.leaf) else { return Ok(turn.anchor.is_none()) };
-        Ok(anchor == leaf || messages::next_on_path(cx.db, anchor, leaf)?.is_some())
+        Ok(anchor == leaf || !mutant!(N9) && messages::next_on_path(cx.db, anchor, leaf)?.is_some())
+    }
+
+    /// This message says something else now: the turn that answers it does not go on by itself after an interruption (decision 35).
+    pub(super) fn outdate(&mut self, cx: &mut Cx<'_>, message: &str) -> Result<()> {
+        let present = self.running.as_mut().map(|running| &mut running.turn).or(self.waiting.as_mut());
+        if let Some(turn) = present.filter(|turn| turn.anchor.as_deref() == Some(message)) {
+            turn.outdated = true;
+            turns::outdate(cx.db, &turn.id)?;
+        }
+        Ok(())
     }
 
     /// What the attempts so far left, as one message: the stored one, and their logs. Calls are closed, but for those that go on.
@@ -267,7 +309,7 @@ impl Engine {
         }
         let mut open = calls::open(cx.db, &id)?;
         let (lost, open_now): (Vec<_>, Vec<_>) = open.drain(..).partition(|call| {
-            let again = call.effect != EffectClass::Once && call.claims < limits::TOOL_CLAIMS;
+            let again = (call.effect != EffectClass::Once && call.claims < limits::TOOL_CLAIMS) || mutant!(W7);
             (call.state == State::Started && !again) || reply.call(&call.call).is_none()
         });
         let mut orphans = Vec::new();
@@ -306,7 +348,7 @@ impl Engine {
         for attempt in 1..turn.attempt {
             let stream = format!("{}.{attempt}", turn.id);
             let segments = streams::segments(cx.db, &stream)?;
-            if segments > 0 {
+            if segments > 0 && !mutant!(W28) {
                 turn.progress += segments;
                 streams::drop_stream(cx.db, &stream)?;
             }
@@ -331,7 +373,7 @@ impl Engine {
         }
         let kind = partial.kind();
         let Partial { mut message, extends, open, orphans, lost, .. } = *partial;
-        let kept = decision.persist || message.parts.iter().any(|part| call_id(part).is_some() && is_settled(part));
+        let kept = decision.persist || !mutant!(W9) && message.parts.iter().any(|part| call_id(part).is_some() && is_settled(part));
         let stored = kept && self.store_reply(cx, &running.turn, extends, &mut message)?;
         self.drop_logs(cx, &mut running.turn)?;
         turns::retry(cx.db, &running.turn)?;
@@ -344,7 +386,7 @@ impl Engine {
         if !running.told {
             cx.emit(self.about("chat:recovery:scheduled", &running.turn).with("recoveryKind", kind.as_str()).with("delayMs", 0));
         }
-        let extends = stored || extends;
+        let extends = (stored || extends) && !mutant!(W15);
         running.orphans = orphans.into_iter().filter(|_| extends).map(|part| (message.id.as_str().into(), part)).collect();
         running.lost = lost;
         let ready = open.iter().enumerate().filter_map(|(n, call)| {
@@ -353,6 +395,8 @@ impl Engine {
         });
         running.calls = if extends { ready.collect() } else { Vec::new() };
         running.earlier = running.calls.iter().map(|call| call.id.clone()).collect();
+        // Not every page can take what comes of these calls from the stream.
+        running.heals |= !running.earlier.is_empty();
         running.reply = if extends { Accumulator::extending(message) } else { Accumulator::new(&message.id) };
         running.extends = extends;
         running.phase = Phase::Preparing;
@@ -376,6 +420,8 @@ impl Engine {
         match error.judged {
             _ if error.stalled => true,
             Some(class) => matches!(class, ErrorClass::RateLimit | ErrorClass::Transient),
+            // The provider itself says that asking again is of no use (PV-47).
+            None if error.no_retry && error.status.is_some_and(|status| status >= 400) => false,
             None => match error.class {
                 ModelErrorClass::RateLimit | ModelErrorClass::Overloaded => true,
                 ModelErrorClass::Transient => has_output,
@@ -425,7 +471,7 @@ impl Engine {
                     Trigger::Transient => budget::backoff(counters.transient, failure.error.retry_after_ms),
                     Trigger::Stalled | Trigger::Interrupted { .. } => 0,
                 };
-                self.close_attempt(cx, &turn);
+                self.close_attempt(cx, &turn)?;
                 let kind = if stored || running.extends { RecoveryKind::Continue } else { RecoveryKind::Retry };
                 self.wait_again(cx, turn, wait, Some(kind))
             }

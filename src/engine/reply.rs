@@ -42,6 +42,10 @@ impl Engine {
 
     /// The place of a new reply. It follows its question, and whatever was said meanwhile follows it (`turns-and-tools.md` §4.4).
     fn put_into_path(&mut self, cx: &mut Cx<'_>, turn: &Turn, reply: MessageId) -> Result<()> {
+        if turn.outdated {
+            // Its question says something else now, and is answered anew.
+            return Ok(());
+        }
         let (Some(anchor), Some(leaf)) = (&turn.anchor, &self.leaf) else { return self.move_leaf(cx.db, Some(reply)) };
         if anchor == leaf {
             return self.move_leaf(cx.db, Some(reply));

@@ -75,7 +75,7 @@ impl Stream {
     /// kept all the same, in parts, because nobody may do it again (I12).
     fn take(&mut self, json: String, chunk: &Chunk, now: Millis) {
         if json.len() > limits::ROW_MAX {
-            if matches!(chunk, Chunk::ToolOutputAvailable { preliminary: false, .. }) {
+            if matches!(chunk, Chunk::ToolOutputAvailable { preliminary: false, .. }) && !mutant!(N8) {
                 self.large = Some(json);
             }
             return;
@@ -87,7 +87,12 @@ impl Stream {
     }
 
     fn is_due(&self, more_chunks: usize, more_bytes: usize, now: Millis) -> bool {
-        self.buffer.len() + more_chunks >= limits::SEGMENT_CHUNKS
+        let most = match () {
+            () if mutant!(W29) => 1,
+            () if mutant!(N7) => 100,
+            () => limits::SEGMENT_CHUNKS,
+        };
+        self.buffer.len() + more_chunks >= most
             || self.buffered_bytes + more_bytes >= limits::SEGMENT_BYTES
             || self.buffered_since.is_some_and(|since| now.since(since) >= limits::SEGMENT_MS)
     }
@@ -359,7 +364,9 @@ impl Engine {
         let mut live = self.clients.live();
         let mut blank = Vec::new();
         if running.is_of_earlier_leg(&json) {
-            (live, blank) = live.into_iter().partition(|conn| self.clients.is_seeded(conn));
+            // With what a page begins that attached before its object died is not known any more.
+            let known = !running.turn.counters.is_recovering();
+            (live, blank) = live.into_iter().partition(|conn| known && self.clients.is_seeded(conn));
         }
         let seq = (json.len() <= limits::ROW_MAX).then_some(running.stream.next_seq);
         if !live.is_empty() {

@@ -345,7 +345,7 @@ impl Engine {
         let request = ModelRequest {
             model: plan.model.clone(),
             system: [plan.system.as_str(), running.system.as_str()].concat(),
-            messages: prompt::assemble(&running.history, &running.reply.message(), true),
+            messages: prompt::assemble(&running.history, &running.reply.message(), !mutant!(W20)),
             tools: plan.tools.iter().map(|t| t.spec.clone()).collect(),
             tool_choice: plan.tool_choice.clone(),
             max_output: plan.max_output,
@@ -495,7 +495,9 @@ impl Engine {
             Ending::Aborted | Ending::Recovering => "aborted",
             Ending::Skipped => "skipped",
         };
-        turns::drop_attempts(cx.db, &turn.id)?;
+        if !mutant!(W38) {
+            turns::drop_attempts(cx.db, &turn.id)?;
+        }
         let reason = error.as_deref().or(running.steered.then_some("steered"));
         let asks = ending == Ending::Completed && running.calls.iter().any(|c| c.parks);
         let parks = asks && stored && (unsettled || self.pending.is_some());
@@ -525,6 +527,9 @@ impl Engine {
 
         self.clients.forget_offers();
         let sender = take(&mut self.senders, &turn.id).filter(|_| turn.kind == Kind::Extend);
+        if mutant!(W24) {
+            cx.send(self.clients.all(), wire::terminal(&terminal));
+        }
         if stream.started || stored {
             self.tell_transcript(cx)?;
         }
@@ -536,7 +541,9 @@ impl Engine {
             heal.retain(|conn| self.clients.is_connected(conn));
             cx.send(heal, frame.as_str());
         }
-        cx.send(self.clients.all(), wire::terminal(&terminal));
+        if !mutant!(W24) {
+            cx.send(self.clients.all(), wire::terminal(&terminal));
+        }
         if let Some(frame) = healed.filter(|_| cut_off) {
             // No chunk says what became of these calls, and a tab prefers its own copy of an answer to a transcript's until the
             // answer has ended.
@@ -563,8 +570,12 @@ impl Engine {
         };
         // A leg that came to nothing has the message that it was to extend.
         let message = (stored || extends).then_some(message);
-        self.end_submission(cx, &turn, ending, message.as_ref().map(|m| m.id.clone()), error.clone())?;
-        self.owe_response(cx, &turn, message.clone(), status, error.clone(), extends)?;
+        if !(mutant!(W17) && turn.counters.is_recovering()) {
+            self.end_submission(cx, &turn, ending, message.as_ref().map(|m| m.id.clone()), error.clone())?;
+        }
+        if !(mutant!(W19) && turn.counters.is_recovering()) {
+            self.owe_response(cx, &turn, message.clone(), status, error.clone(), extends)?;
+        }
         self.answer_waiter(cx, &turn, status, error, message, extends);
         cx.emit(
             Event::new("chat:turn:finish")

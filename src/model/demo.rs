@@ -1,13 +1,17 @@
 //! The built-in demo model (decision 23): a rule for each thing worth trying, no model, no network, no chance.
 //!
 //! The rules look at the last message only: a person's words, or the results of the calls that were made for them. The same request
-//! always gives the same answer.
+//! always gives the same answer, so an answer that was interrupted goes on where it stopped: it is made again, and what was said of it
+//! is left out.
+
+use std::rc::Rc;
 
 use serde_json::{Map, Value, json};
 
 use super::{
     AssistantPart, Finish, FinishReason, ModelEvent, ModelRequest, Msg, ToolChoice, ToolOutput, ToolResult, ToolSpec, UserPart,
 };
+use crate::transcript::{prompt::CHECKPOINT, repair::INTERRUPTED};
 
 /// Milliseconds from word to word: about as fast as one reads.
 const WORD_MS: u32 = 25;
@@ -19,6 +23,8 @@ const SLOW_DEFAULT: u32 = 30;
 const SLOW_WORDS: u32 = 5;
 /// Characters of a result that are repeated in the answer.
 const RESULT_SHOWN: usize = 600;
+/// Times that tools are called for one message. One whose calls are cut off again and again is not called for ever.
+const CALLS_MOST: usize = 5;
 
 /// What the demo says, and when.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,15 +37,79 @@ pub struct Script {
 
 /// The answer to a request.
 pub fn script(request: &ModelRequest) -> Script {
+    let (asked, said) = interrupted(&request.messages);
+    if said.is_empty() {
+        return whole(request);
+    }
+    let answer = whole(&ModelRequest { messages: asked.to_vec(), ..request.clone() });
+    answer.rest(&said).unwrap_or_else(|| {
+        // Somebody else's words, or a conversation that has changed since.
+        let mut answer = Answer::new();
+        answer.say("And that is all I had to say.");
+        answer.script()
+    })
+}
+
+/// The answer to a request, from its first word.
+fn whole(request: &ModelRequest) -> Script {
     let mut answer = Answer::new();
     match request.messages.last().map(|message| &**message) {
-        Some(Msg::Tool(results)) => answer.say(&about_results(results, request)),
+        Some(Msg::Tool(results)) => to_results(results, request, &mut answer),
         Some(Msg::User(parts)) => to_person(parts, request, &mut answer),
-        // A continuation of the demo's own words.
-        Some(Msg::Assistant(_)) => answer.say("And that is all I had to say."),
-        None => answer.say(&introduction(request)),
+        Some(Msg::Assistant(_)) | None => answer.say(&introduction(request)),
     }
     answer.script()
+}
+
+/// What is to be answered, and the words of the answer that were said before it was interrupted: once, or several times.
+fn interrupted(messages: &[Rc<Msg>]) -> (&[Rc<Msg>], String) {
+    let is_own = |message: &&Rc<Msg>| matches!(&***message, Msg::Assistant(_));
+    let messages = match messages.split_last() {
+        Some((last, before)) if before.last().is_some_and(|own| is_own(&own)) && is_checkpoint(last) => before,
+        _ => messages,
+    };
+    let own = messages.iter().rev().take_while(is_own).count();
+    let (asked, own) = messages.split_at(messages.len() - own);
+    let said = own.iter().flat_map(|message| match &**message {
+        Msg::Assistant(parts) => parts.as_slice(),
+        Msg::User(_) | Msg::Tool(_) => &[],
+    });
+    let said = said.filter_map(|part| match part {
+        AssistantPart::Text { text, .. } => Some(text.as_str()),
+        _ => None,
+    });
+    (asked, said.collect())
+}
+
+fn is_checkpoint(message: &Msg) -> bool {
+    matches!(message, Msg::User(parts) if matches!(parts.as_slice(), [UserPart::Text(text)] if text == CHECKPOINT))
+}
+
+impl Script {
+    /// The script without the words that were said. `None`: it does not begin with them.
+    fn rest(self, said: &str) -> Option<Self> {
+        let mut said = said;
+        let mut events: Vec<(u32, ModelEvent)> = Vec::new();
+        for (ms, event) in self.events {
+            match event {
+                ModelEvent::Meta { .. } => events.push((ms, event)),
+                ModelEvent::TextDelta(word) if !said.is_empty() => match (said.strip_prefix(&*word), word.strip_prefix(said)) {
+                    (Some(left), _) => said = left,
+                    // Interrupted within a word.
+                    (None, Some(left)) => {
+                        said = "";
+                        events.extend([(0, ModelEvent::TextStart), (ms, ModelEvent::TextDelta(left.to_owned()))]);
+                    }
+                    (None, None) => return None,
+                },
+                _ if !said.is_empty() => {}
+                ModelEvent::TextDelta(_) if events.len() == 1 => events.extend([(0, ModelEvent::TextStart), (ms, event)]),
+                ModelEvent::TextEnd { .. } if events.len() == 1 => {}
+                _ => events.push((ms, event)),
+            }
+        }
+        said.is_empty().then_some(Self { events, ..self })
+    }
 }
 
 fn to_person(parts: &[UserPart], request: &ModelRequest, answer: &mut Answer) {
@@ -138,13 +208,16 @@ fn suggestions(request: &ModelRequest) -> String {
     if tool(request, "ask_person").is_some() {
         add("**ask me two questions**, and I wait for you, however long it takes");
     }
-    let known = ["current_time", "calculate", "save_note", "read_page", "ask_person"];
+    let known = ["current_time", "calculate", "save_note", "read_page", "ask_person", "wait"];
     for other in request.tools.iter().filter(|t| !known.contains(&t.name.as_str())).take(3) {
         add(&format!("**use the tool {}**", other.name));
     }
     add("**think about rain**, to see reasoning");
     add("**show me markdown**");
-    add("**talk slowly for 60 seconds**, then reload the page: the answer goes on; stop the process: what was written stays");
+    add("**talk slowly for 60 seconds**, then reload the page, or stop the process and start it again: the answer goes on");
+    if tool(request, "wait").is_some() {
+        add("**wait for 20 seconds**, by a tool; pull the plug meanwhile, or in mid-sentence, as often as you like");
+    }
     text
 }
 
@@ -243,7 +316,31 @@ fn about_files(parts: &[UserPart]) -> String {
     text
 }
 
-fn about_results(results: &[ToolResult], request: &ModelRequest) -> String {
+fn to_results(results: &[ToolResult], request: &ModelRequest, answer: &mut Answer) {
+    let rounds = request.messages.iter().rev().take_while(|message| !matches!(&***message, Msg::User(_)));
+    let rounds: Vec<&[ToolResult]> = rounds
+        .filter_map(|message| match &**message {
+            Msg::Tool(results) => Some(results.as_slice()),
+            Msg::User(_) | Msg::Assistant(_) => None,
+        })
+        .collect();
+    let cut_off = results.iter().filter(|result| is_cut_off(result) && rounds.len() < CALLS_MOST);
+    let again: Vec<_> =
+        cut_off.filter_map(|result| Some((tool(request, &result.name)?, whole_input(&result.call_id, request)?))).collect();
+    if !again.is_empty() {
+        return again.into_iter().for_each(|(tool, input)| answer.call(tool, input, request));
+    }
+    // The oldest round first; what was cut off in it has its result in a later one.
+    let told = rounds.iter().rev().flat_map(|round| round.iter()).filter(|result| !is_cut_off(result) || results.contains(result));
+    answer.say(&about_results(told, request));
+}
+
+/// Whether the object died with this call: nobody knows what came of it.
+fn is_cut_off(result: &ToolResult) -> bool {
+    matches!(&result.output, ToolOutput::Error(text) if text == INTERRUPTED)
+}
+
+fn about_results<'a>(results: impl Iterator<Item = &'a ToolResult>, request: &ModelRequest) -> String {
     let mut text = String::new();
     for result in results {
         if !text.is_empty() {
@@ -313,9 +410,14 @@ fn page(value: &Value) -> Option<String> {
 
 /// A field of what went into this call.
 fn input_of(call_id: &str, field: &str, request: &ModelRequest) -> Option<String> {
+    Some(whole_input(call_id, request)?.get(field)?.as_str()?.to_owned())
+}
+
+/// What went into this call.
+fn whole_input(call_id: &str, request: &ModelRequest) -> Option<Value> {
     request.messages.iter().rev().find_map(|message| match &**message {
         Msg::Assistant(parts) => parts.iter().find_map(|part| match part {
-            AssistantPart::ToolCall { id, input, .. } if id == call_id => Some(input.get(field)?.as_str()?.to_owned()),
+            AssistantPart::ToolCall { id, input, .. } if id == call_id => Some(input.clone()),
             _ => None,
         }),
         Msg::User(_) | Msg::Tool(_) => None,
@@ -715,6 +817,89 @@ mod tests {
         assert!(after("x", json!({}), ToolOutput::Error("broken".into())).contains("did not work: broken"));
         assert!(after("x", json!({}), ToolOutput::Denied(Some("not now".into()))).contains("not now"));
         assert!(after("x", json!({}), ToolOutput::Text("é".repeat(2_000))).chars().count() < 700);
+    }
+
+    /// Everything but the words: what a script does besides talking.
+    fn deeds_of(script: &Script) -> Vec<ModelEvent> {
+        let deeds = script.events.iter().map(|(_, event)| event);
+        deeds.filter(|event| matches!(event, ModelEvent::ToolCall { .. })).cloned().collect()
+    }
+
+    // recovery 12, 28: the object died, and the model is asked to go on from its own words.
+    #[test]
+    fn it_goes_on_from_its_own_words_wherever_it_was_interrupted() {
+        let own = |text: &str| Msg::Assistant(vec![AssistantPart::Text { text: text.into(), meta: None }]);
+        let mut results = says("calculate 6 * 7");
+        results.push(Msg::Assistant(vec![AssistantPart::ToolCall {
+            id: "c".into(),
+            name: "calculate".into(),
+            input: json!({"expression": "6 * 7"}),
+            meta: None,
+        }]));
+        let output = ToolOutput::Json(json!({"result": 42}));
+        results.push(Msg::Tool(vec![ToolResult { call_id: "c".into(), name: "calculate".into(), output }]));
+        let asked = [
+            says("talk slowly for 3 seconds"),
+            says("hello"),
+            says("think about tea"),
+            says("what time is it"),
+            says("show me markdown"),
+            results,
+        ];
+        for messages in asked {
+            let whole = script(&request(messages.clone()));
+            let text = text_of(&whole);
+            for cut in (1..=text.len()).filter(|cut| text.is_char_boundary(*cut)) {
+                let (said, left) = text.split_at(cut);
+                for halves in [1, 2] {
+                    let mut messages = messages.clone();
+                    let half = said.floor_char_boundary(said.len() / halves);
+                    messages.extend([&said[..half], &said[half..]].into_iter().filter(|words| !words.is_empty()).map(own));
+                    for checkpoint in [false, true] {
+                        messages.extend(checkpoint.then(|| Msg::User(vec![UserPart::Text(CHECKPOINT.into())])));
+                        let rest = script(&request(messages.clone()));
+                        assert_eq!(text_of(&rest), left, "after {said:?}");
+                        assert_eq!(deeds_of(&rest), deeds_of(&whole), "after {said:?}");
+                        assert_eq!(rest.finish, whole.finish);
+                        let starts = rest.events.iter().filter(|(_, event)| *event == ModelEvent::TextStart).count();
+                        let ends = rest.events.iter().filter(|(_, event)| matches!(event, ModelEvent::TextEnd { .. })).count();
+                        assert_eq!((starts, ends), (usize::from(!left.is_empty()), usize::from(!left.is_empty())), "after {said:?}");
+                    }
+                }
+            }
+        }
+        let mut foreign = says("hello");
+        foreign.push(own("Bonjour"));
+        assert!(text_of(&script(&request(foreign))).contains("all I had to say"));
+    }
+
+    #[test]
+    fn a_call_that_was_cut_off_is_made_again_and_its_first_answer_is_not_told() {
+        let call = |id: &str| AssistantPart::ToolCall {
+            id: id.into(),
+            name: "calculate".into(),
+            input: json!({"expression": "6 * 7"}),
+            meta: None,
+        };
+        let result = |id: &str, output| ToolResult { call_id: id.into(), name: "calculate".into(), output };
+        let cut_off = || ToolOutput::Error(INTERRUPTED.into());
+        let mut messages = says("calculate 6 * 7");
+        let mut ids = std::collections::BTreeSet::new();
+        for round in 1..CALLS_MOST {
+            let id = format!("c{round}");
+            messages.extend([Msg::Assistant(vec![call(&id)]), Msg::Tool(vec![result(&id, cut_off())])]);
+            let again = script(&request(messages.clone()));
+            assert_eq!(calls_of(&again), [("calculate".to_owned(), json!({"expression": "6 * 7"}))], "round {round}");
+            assert_eq!(text_of(&again), "");
+            assert!(deeds_of(&again).iter().all(|deed| matches!(deed, ModelEvent::ToolCall { id, .. } if ids.insert(id.clone()))));
+        }
+        let mut answered = messages.clone();
+        answered.extend([Msg::Assistant(vec![call("d")]), Msg::Tool(vec![result("d", ToolOutput::Text("42".into()))])]);
+        assert_eq!(text_of(&script(&request(answered))), "6 * 7 = **42**");
+        messages.extend([Msg::Assistant(vec![call("d")]), Msg::Tool(vec![result("d", cut_off())])]);
+        let given_up = script(&request(messages));
+        assert_eq!(calls_of(&given_up), []);
+        assert!(text_of(&given_up).contains("did not work"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::{
 use futures_util::{
     FutureExt, StreamExt,
     future::{Either, select},
+    stream,
 };
 
 use super::{
@@ -103,6 +104,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             turn: turn.clone(),
             tools: Tools::new(),
             cancel: Cancel::new(),
+            silence: Cancel::new(),
             steps: Vec::new(),
             plan: None,
         });
@@ -134,7 +136,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
 
     /// Runs a hook whose answer is needed. None in time is an error.
     pub(super) async fn deadline<T>(&self, name: &'static str, hook: impl Future<Output = T>) -> Result<T> {
-        let ms = self.agent.config().hook_deadline_ms;
+        let ms = if mutant!(N4) { i32::MAX as u32 } else { self.agent.config().hook_deadline_ms };
         let late = || Error::application(format!("{name} took more than {ms} ms (Config::hook_deadline_ms)"));
         self.within(ms, hook).await.ok_or_else(late)
     }
@@ -218,6 +220,11 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     fn active(&self, fence: &Fence) -> Option<(Cancel, Rc<Turn>)> {
         let active = self.active.borrow();
         active.as_ref().filter(|a| a.fence == *fence).map(|a| (a.cancel.clone(), a.turn.clone()))
+    }
+
+    /// The switch that silences the model of the turn behind this fence.
+    fn silence(&self, fence: &Fence) -> Cancel {
+        self.active.borrow().as_ref().filter(|a| a.fence == *fence).map(|a| a.silence.clone()).unwrap_or_default()
     }
 
     /// Stops what the turn has running. Its jobs still report; their fence is stale by then, or they are waited for.
@@ -349,9 +356,19 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     /// The built-in model: a script instead of a network.
     async fn play(self: &Rc<Self>, fence: &Fence, request: &ModelRequest, cancel: &Cancel) -> Result<Finish, ModelError> {
         let script = demo::script(request);
+        let silence = self.silence(fence);
         for (delay, event) in script.events {
             if delay > 0 {
                 select(self.platform.sleep(delay), cancel.tripped()).await;
+            }
+            if silence.is_tripped() && !cancel.is_tripped() {
+                // The script has no connection that could be watched: its silence lasts as long as that of one would.
+                let stall = self.agent.config().chat_stream_stall_timeout_ms;
+                let ms = stall.unwrap_or(limits::NEXT_EVENT_MS);
+                select(self.platform.sleep(ms), cancel.tripped()).await;
+                if !cancel.is_tripped() {
+                    return Err(ModelError { stalled: stall.is_some(), ..stalled(ms) });
+                }
             }
             if cancel.is_tripped() {
                 return Err(ModelError::new(ModelErrorClass::Aborted, "stopped"));
@@ -387,13 +404,15 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             Waited::Cancelled => return Err(ModelError::new(ModelErrorClass::Aborted, "stopped")),
         };
         let Answer { status, headers, mut body } = answer;
+        let silence = self.silence(fence);
+        let mut heard = stream::poll_fn(|cx| if silence.is_tripped() { Poll::Pending } else { body.poll_next_unpin(cx) });
         let mut decoder = codec::decoder(request, route, Head { status, headers });
         let mut watch = Watch { began, content: None, stall };
         let mut timer = self.platform.sleep(stall.map_or(limits::NEXT_EVENT_MS, |stall| stall.min(limits::NEXT_EVENT_MS)));
         let mut stopped = cancel.tripped();
         let end = loop {
             // One timer at a time, looked at only when it fires: a timer for every read would cost more than the read.
-            let read = match select(body.next(), select(&mut timer, &mut stopped)).await {
+            let read = match select(heard.next(), select(&mut timer, &mut stopped)).await {
                 Either::Left((read, _)) => read,
                 Either::Right((Either::Right(_), _)) => break End::Aborted,
                 Either::Right((Either::Left(_), _)) => match watch.left(self.platform.now()) {

@@ -67,6 +67,8 @@ struct ActiveTurn {
     turn: Rc<Turn>,
     tools: Tools,
     cancel: Cancel,
+    /// Tripped, nothing more is heard of the model.
+    silence: Cancel,
     /// The steps that ended.
     steps: Vec<Rc<StepResult>>,
     /// What `before_step` said of a step: a second call for the same step is not asked about again.
@@ -189,7 +191,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
                 AlarmPlan::Clear => self.platform.arm(None),
             }
         };
-        let result = if buffers_only { body() } else { db.transaction(&mut body) };
+        let result = if buffers_only || mutant!(N6) { body() } else { db.transaction(&mut body) };
         *self.rng.borrow_mut() = Some(rng);
         match result {
             Ok(()) => {
@@ -210,6 +212,9 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         let mut engine = Engine::load(cx.db, boot, identity, self.agent.config())?;
         if let Some((turn, fault)) = self.fault.borrow().clone() {
             engine.blame(turn, fault);
+        }
+        if let Input::Alarm(Some(successor)) = input {
+            engine.armed(*successor);
         }
         let mut sockets = self.platform.sockets();
         if let Input::Connected(new, _) = input {
@@ -266,6 +271,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     }
 
     fn perform(self: &Rc<Self>, effect: Effect) {
+        self.platform.performing(&effect);
         match effect {
             Effect::Send(to, frame) => self.platform.send(&to, &frame),
             Effect::Close(conn, code, reason) => self.platform.close(&conn, code, &reason),
@@ -512,6 +518,16 @@ impl<A: Agent, P: Platform> Mailbox for Runtime<A, P> {
 
     fn send_binary(&self, conn: &ConnId, bytes: &[u8]) {
         self.platform.send_binary(conn, bytes);
+    }
+
+    fn spawn(&self, job: LocalBoxFuture<'static, ()>) {
+        self.start(job);
+    }
+
+    fn silence_model(&self) {
+        if let Some(active) = self.active.borrow().as_ref() {
+            active.silence.trip();
+        }
     }
 
     fn abort_object(&self, reason: &str) {

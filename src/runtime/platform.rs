@@ -10,7 +10,7 @@ use std::{
 use futures_util::{future::LocalBoxFuture, stream::Stream};
 
 use crate::{
-    engine::{events::Event, input::ConnMeta},
+    engine::{events::Event, input::ConnMeta, outcome::Effect},
     error::Result,
     ids::ConnId,
     model::codec::WireRequest,
@@ -187,6 +187,8 @@ pub trait Platform: 'static {
     fn spawn(&self, job: LocalBoxFuture<'static, ()>);
     /// Ends this incarnation where it stands. What was committed stays; the next event builds a new one.
     fn abort(&self, reason: &str);
+    /// An effect of a committed step is about to happen. Where a simulated object may die; the real one needs no such place.
+    fn performing(&self, _effect: &Effect) {}
     /// Writes one event to the log.
     fn emit(&self, event: &Event);
 }

@@ -15,6 +15,9 @@ pub const LAST_BODY: &str = "last_body";
 /// The tools of the page that sent the last request with any.
 pub const CLIENT_TOOLS: &str = "client_tools";
 
+/// Whether an answer was ever recovered.
+pub const RECOVERED: &str = "recovered";
+
 /// Reads a value.
 pub fn get(db: &dyn Sql, key: &'static str) -> Result<Option<String>> {
     db.one("SELECT v FROM wk_meta WHERE k = ?1", &[key.into()], |row| row.text(0))

@@ -7,6 +7,7 @@ use crate::{
     ids::{Boot, MessageId, RequestId, TurnId},
     limits,
     time::Millis,
+    wire::{Ending, Terminal},
 };
 
 /// What a turn answers.
@@ -61,6 +62,8 @@ pub struct Turn {
     pub attempt: u32,
     /// Whether someone stopped it before its slot.
     pub cancelled: bool,
+    /// Whether what it answers was changed since it began: it does not go on after an interruption.
+    pub outdated: bool,
     /// Whether it gives way to a later one that does.
     pub yields: bool,
     /// Before when it must not start.
@@ -179,6 +182,11 @@ pub fn cancel(db: &dyn Sql, id: &TurnId) -> Result<()> {
     db.run("UPDATE wk_turn SET cancel = 1 WHERE id = ?1", &[id.as_str().into()])
 }
 
+/// What a turn answers was changed while it is answered.
+pub fn outdate(db: &dyn Sql, id: &TurnId) -> Result<()> {
+    db.run("UPDATE wk_turn SET cancel = 2 WHERE id = ?1 AND cancel = 0", &[id.as_str().into()])
+}
+
 /// A turn comes to rest for good. Its request is no longer needed, its outcome is.
 pub fn finish(db: &dyn Sql, id: &TurnId, state: &'static str, reason: Option<&str>, now: Millis) -> Result<()> {
     db.run(
@@ -254,7 +262,8 @@ pub fn live(db: &dyn Sql) -> Result<Vec<(Turn, Live)>> {
                 anchor: row.opt_text(5)?.map(MessageId::from),
                 reply: row.opt_text(6)?.map(MessageId::from),
                 attempt: u32::try_from(row.int(7)?).unwrap_or_default(),
-                cancelled: row.int(8)? != 0,
+                cancelled: row.int(8)? == 1,
+                outdated: row.int(8)? == 2,
                 body: None,
                 client_tools: None,
                 metadata: None,
@@ -285,6 +294,30 @@ pub fn live(db: &dyn Sql) -> Result<Vec<(Turn, Live)>> {
             Ok((turn, live))
         },
     )
+}
+
+/// How the last turns ended, oldest first. No index leads to them: at most those kept are looked at.
+pub fn last_ended(db: &dyn Sql) -> Result<Vec<Terminal>> {
+    let mut ended = db.all(
+        "SELECT request_id, state, origin_ids, kind FROM wk_turn WHERE ended_at IS NOT NULL ORDER BY seq DESC LIMIT ?1",
+        &[Value::Int(limits::ENDED_AT_BOOT)],
+        |row| {
+            Ok(Terminal {
+                id: row.text(0)?.into(),
+                ending: match row.text(1)?.as_str() {
+                    "completed" => Ending::Completed,
+                    "failed" => Ending::Error,
+                    "skipped" => Ending::Skipped,
+                    _ => Ending::Aborted,
+                },
+                body: String::new(),
+                message_ids: row.opt_text(2)?,
+                continuation: Kind::parse(&row.text(3)?) == Kind::Extend,
+            })
+        },
+    )?;
+    ended.reverse();
+    Ok(ended)
 }
 
 /// Forgets the oldest final turns beyond those kept.

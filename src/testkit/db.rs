@@ -4,6 +4,12 @@
 //! numbers bind as REAL, statements that open transactions or touch the connection are not authorised, limits on text, values and
 //! parameters are the platform's, and errors read as they do there. On top of that the database can be made to fail, can tell what
 //! was written outside a transaction, and outlives the world it was opened by.
+//!
+//! A commit is pending until it is flushed, and a crash may lose pending commits, the newest first. Each is a savepoint that stays
+//! open until then.
+
+mod commits;
+mod snapshot;
 
 use std::{
     cell::{Cell, RefCell},
@@ -15,6 +21,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
+    task::Waker,
 };
 
 use rusqlite::{
@@ -25,6 +32,9 @@ use rusqlite::{
 };
 use serde_json::{Map, Value as Json};
 
+use self::commits::{Before, Look};
+pub use self::snapshot::Snapshot;
+use super::death::{Fate, SharedFate};
 use crate::{
     error::{Error, Result},
     store::{Meter, Row, Sql, Value},
@@ -39,6 +49,10 @@ const SQL_MAX: i32 = 100_000;
 const PARAMETERS_MAX: i32 = 100;
 /// What a superseded incarnation is told when it touches storage.
 const SUPERSEDED: &str = "Error: Connection closed: this Durable Object instance is no longer active.";
+thread_local! {
+    /// What statements touch, by the statements that made the tables: learning it costs more than a step of the object.
+    static PLANS: RefCell<BTreeMap<(u64, &'static str), Rc<Touched>>> = RefCell::default();
+}
 
 /// A database in memory, as one incarnation of an object sees it. Cloning shares it.
 ///
@@ -69,7 +83,8 @@ struct Shared {
     internal: Arc<AtomicBool>,
     /// What the authoriser sees while a statement is prepared. A channel because it has to be `Send`.
     seen: mpsc::Receiver<Touch>,
-    plans: RefCell<BTreeMap<&'static str, Rc<Touched>>>,
+    /// Stands for the statements that made the tables.
+    schema: Cell<u64>,
     life: Cell<u64>,
     depth: Cell<u32>,
     transactions: Cell<u64>,
@@ -78,6 +93,15 @@ struct Shared {
     faults: RefCell<Vec<(FaultAt, String)>>,
     /// The alarm is a row of the platform's own: a transaction that fails takes it back.
     alarm: Cell<Option<Millis>>,
+    /// What a pending commit is taken back to, oldest first.
+    pending: RefCell<Vec<Before>>,
+    /// Transactions that reached the disk, or never will.
+    flushed: Cell<u64>,
+    lost: Cell<u64>,
+    held: RefCell<Vec<Waker>>,
+    fate: SharedFate,
+    watch: RefCell<Option<Look>>,
+    largest: Cell<usize>,
 }
 
 /// What a statement reads and writes, as the authoriser reports it.
@@ -118,10 +142,6 @@ pub enum FaultAt {
     /// The next transaction whose body succeeded: rolled back instead of committed.
     Commit,
 }
-
-/// All rows of a database, for comparing two runs.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Snapshot(BTreeMap<String, Vec<String>>);
 
 impl Touched {
     fn add(&mut self, touch: Touch) {
@@ -184,7 +204,7 @@ impl Db {
             conn,
             internal,
             seen,
-            plans: RefCell::default(),
+            schema: Cell::new(0),
             life: Cell::new(0),
             depth: Cell::new(0),
             transactions: Cell::new(0),
@@ -192,6 +212,13 @@ impl Db {
             loose: RefCell::default(),
             faults: RefCell::default(),
             alarm: Cell::new(None),
+            pending: RefCell::default(),
+            flushed: Cell::new(0),
+            lost: Cell::new(0),
+            held: RefCell::default(),
+            fate: Rc::new(Fate::default()),
+            watch: RefCell::new(None),
+            largest: Cell::new(0),
         };
         Self { shared: Rc::new(shared), life: 0, meter: Rc::default() }
     }
@@ -204,9 +231,19 @@ impl Db {
         Db { shared: self.shared.clone(), life, meter: Rc::default() }
     }
 
+    /// Bytes of the largest value that was ever bound.
+    pub fn largest_value(&self) -> usize {
+        self.shared.largest.get()
+    }
+
     /// Makes one later call fail with `text`, for example `database or disk is full: SQLITE_FULL`. Several faults may wait.
     pub fn fail(&self, at: FaultAt, text: impl Into<String>) {
         self.shared.faults.borrow_mut().push((at, text.into()));
+    }
+
+    /// No fault waits any more.
+    pub fn heal(&self) {
+        self.shared.faults.borrow_mut().clear();
     }
 
     /// Faults that have not struck yet.
@@ -247,23 +284,13 @@ impl Db {
         std::mem::take(&mut self.shared.loose.borrow_mut())
     }
 
-    /// All rows of all tables, in table order.
-    pub fn snapshot(&self) -> Snapshot {
-        let tables = self.query("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name");
-        let rows = tables.iter().filter_map(|table| table.get("name").and_then(Json::as_str)).map(|name| {
-            let rows = self.query(&format!("SELECT * FROM \"{name}\""));
-            (name.to_owned(), rows.into_iter().map(|row| Json::Object(row).to_string()).collect())
-        });
-        Snapshot(rows.collect())
-    }
-
     /// The rows of any query, for assertions; costs nothing on the meter. Blobs come as `x'…'`.
     ///
     /// # Panics
     /// The query is not valid.
     pub fn query(&self, sql: &str) -> Vec<Map<String, Json>> {
         self.internally(|| {
-            let mut statement = self.shared.conn.prepare(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
+            let mut statement = self.shared.conn.prepare_cached(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
             let names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
             let mut rows = statement.raw_query();
             let mut all = Vec::new();
@@ -308,14 +335,20 @@ impl Db {
     }
 
     fn alive(&self) -> Result<()> {
-        if self.life != self.shared.life.get() { Err(Error::storage(SUPERSEDED)) } else { Ok(()) }
+        if self.is_superseded() { Err(Error::storage(SUPERSEDED)) } else { Ok(()) }
     }
 
     /// Takes the fault that strikes here, if one does.
     fn strike(&self, hits: impl Fn(&mut FaultAt) -> bool) -> Result<()> {
         let mut faults = self.shared.faults.borrow_mut();
         match faults.iter_mut().position(|(at, _)| hits(at)) {
-            Some(i) => Err(Error::storage(faults.remove(i).1)),
+            Some(i) => {
+                let error = Error::storage(faults.remove(i).1);
+                if error.is_gone() {
+                    self.shared.fate.reset();
+                }
+                Err(error)
+            }
             None => Ok(()),
         }
     }
@@ -362,11 +395,15 @@ impl Db {
         let parts = plan.updates.iter().map(|(table, columns)| self.entries(table, Some(columns)));
         plan.weight = 1 + whole.chain(parts).max().unwrap_or(0);
         let plan = Rc::new(plan);
-        if plan.defines {
+        // A table that is there already changes nothing, and a new one no statement that was known before.
+        let again = sql.starts_with("CREATE TABLE IF NOT EXISTS") && self.shared.schema.get() != 0;
+        if plan.defines && !again {
             self.shared.conn.flush_prepared_statement_cache();
-            self.shared.plans.borrow_mut().clear();
-        } else {
-            self.shared.plans.borrow_mut().insert(sql, plan.clone());
+            self.shared
+                .schema
+                .set(sql.bytes().fold(self.shared.schema.get(), |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)));
+        } else if !plan.defines {
+            PLANS.with_borrow_mut(|plans| plans.insert((self.shared.schema.get(), sql), plan.clone()));
         }
         plan
     }
@@ -384,7 +421,7 @@ impl Sql for Db {
             FaultAt::Begin | FaultAt::Commit => false,
         })?;
         let conn = &self.shared.conn;
-        let known = self.shared.plans.borrow().get(sql).cloned();
+        let known = PLANS.with_borrow(|plans| plans.get(&(self.shared.schema.get(), sql)).cloned());
         // The authoriser speaks only while a statement is compiled: the first time it must be, whatever the cache holds.
         if known.is_none() {
             self.shared.seen.try_iter().for_each(drop);
@@ -410,7 +447,10 @@ impl Sql for Db {
                 }
                 // workerd binds JS numbers as REAL; only a column with INTEGER affinity turns them back.
                 Value::Int(n) => ToSqlOutput::Borrowed(ValueRef::Real(n as f64)),
-                Value::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+                Value::Text(text) => {
+                    self.shared.largest.set(self.shared.largest.get().max(text.len()));
+                    ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes()))
+                }
                 Value::Blob(bytes) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
             };
             statement.raw_bind_parameter(i + 1, value).map_err(storage)?;
@@ -450,76 +490,11 @@ impl Sql for Db {
     }
 
     fn transaction(&self, body: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        self.alive()?;
-        self.strike(|at| *at == FaultAt::Begin)?;
-        let depth = self.shared.depth.get();
-        // Nested ones are savepoints, as with the platform's `transactionSync`.
-        let (begin, commit, rollback) = if depth == 0 {
-            ("BEGIN IMMEDIATE".to_owned(), "COMMIT".to_owned(), "ROLLBACK".to_owned())
-        } else {
-            (format!("SAVEPOINT t{depth}"), format!("RELEASE t{depth}"), format!("ROLLBACK TO t{depth}; RELEASE t{depth}"))
-        };
-        self.command(&begin)?;
-        let alarm = self.shared.alarm.get();
-        self.shared.depth.set(depth + 1);
-        let outcome = body().and_then(|()| if depth == 0 { self.strike(|at| *at == FaultAt::Commit) } else { Ok(()) });
-        self.shared.depth.set(depth);
-        let ended = match outcome {
-            Ok(()) => self.command(&commit),
-            Err(e) => Err(e),
-        };
-        if ended.is_err() {
-            self.shared.alarm.set(alarm);
-        }
-        match &ended {
-            Ok(()) if depth == 0 => self.shared.transactions.set(self.shared.transactions.get() + 1),
-            Ok(()) => {}
-            // A full disk and the like end the transaction by themselves; there is nothing left to roll back then.
-            Err(_) if self.shared.conn.is_autocommit() => {}
-            Err(_) => self.command(&rollback)?,
-        }
-        ended
+        self.commit(body)
     }
 
     fn meter(&self) -> Meter {
         self.meter.get()
-    }
-}
-
-impl Snapshot {
-    /// The rows of one table, each as JSON text.
-    pub fn table(&self, name: &str) -> &[String] {
-        self.0.get(name).map_or(&[], Vec::as_slice)
-    }
-
-    /// The lines in which two databases differ: `-` here, `+` there. Empty if they are equal.
-    pub fn difference(&self, other: &Snapshot) -> Vec<String> {
-        let tables: BTreeSet<&String> = self.0.keys().chain(other.0.keys()).collect();
-        let mut lines = Vec::new();
-        for table in tables {
-            let (here, there) = (self.table(table), other.table(table));
-            lines.extend(here.iter().filter(|row| !there.contains(row)).map(|row| format!("- {table} {row}")));
-            lines.extend(there.iter().filter(|row| !here.contains(row)).map(|row| format!("+ {table} {row}")));
-        }
-        lines
-    }
-}
-
-impl std::fmt::Display for Snapshot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (table, rows) in &self.0 {
-            writeln!(f, "{table}: {}", rows.len())?;
-            for row in rows {
-                writeln!(f, "  {row}")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl std::fmt::Debug for Snapshot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
     }
 }
 

@@ -27,14 +27,19 @@
 mod client;
 mod clock;
 mod db;
+mod death;
+mod jobs;
 mod model;
+mod sim;
 mod world;
 
 pub use client::{Client, Entry, Status, TurnEnd, essence, said};
 pub use clock::{Clock, Gates, Sleep, Wait};
 pub use db::{Db, FaultAt, Snapshot};
+pub use death::{Death, KillPoint};
 pub use model::{
     Exchange, ProviderRequest, Reply, Script, call, calls, cut, delay, empty, gate, http_error, in_stream_error, one_read, raw,
     reasoning, refused, script, stall, text, text_deltas,
 };
-pub use world::{Dial, Sim, Sockets, World};
+pub use sim::Sim;
+pub use world::{Dial, Sockets, World};

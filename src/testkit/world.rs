@@ -4,43 +4,43 @@
 //! at a time, time jumps to the next timer when nothing else can happen, and what a run does is a function of its seed and script.
 
 use std::{
-    cell::{Cell, RefCell, RefMut},
-    collections::{BTreeMap, VecDeque},
+    cell::RefCell,
     future::Future,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     rc::Rc,
-    sync::{Arc, mpsc},
-    task::{Context, Poll, Wake, Waker},
 };
 
-use futures_util::future::LocalBoxFuture;
 use serde_json::{Value, json};
 
 use super::{
-    client::{Behaviour, Client, In, Out, essence, said},
+    client::{Behaviour, Client, Out, essence, said},
     clock::{Clock, Gates},
     db::Db,
-    model::{Exchange, Provider, ProviderRequest, Reply, Script},
+    death::{Death, Died, KillPoint},
+    model::{Exchange, ProviderRequest, Reply, Script},
+    sim::{Core, Sim},
 };
 use crate::{
     agent::{Agent, handle::AgentHandle},
     engine::{events::Event, input::ConnMeta},
-    error::{Error, Result},
     ids::ConnId,
-    model::codec::WireRequest,
     runtime::{
         ConnRequest, Runtime,
-        platform::{Answer, Cancel, HttpRequest, HttpResponse, Platform},
+        platform::{HttpRequest, HttpResponse},
     },
     store::{Meter, Sql},
     time::Millis,
 };
 
-/// The name of the object unless the world says otherwise.
-const NAME: &str = "room-1";
 /// Time jumps after which a world is not expected to come to rest any more.
 const JUMPS_MAX: u32 = 20_000;
 /// Polls and deliveries at one instant after which something spins.
 const STEPS_MAX: u32 = 5_000_000;
+/// Alarms in a row, and nothing else, after which an object wakes for nothing.
+const IDLE_ALARMS_MAX: u32 = 1_000;
+/// How often the platform tries an alarm again whose handler failed, and after how long for the first time.
+const ALARM_RETRIES: u32 = 6;
+const ALARM_RETRY_MS: i64 = 2_000;
 /// Lines of the story a failure shows.
 const STORY_SHOWN: usize = 40;
 
@@ -111,27 +111,6 @@ pub struct World<A: Agent> {
     dials: RefCell<Vec<(Client, Dial)>>,
 }
 
-/// What outlives an incarnation.
-struct Core {
-    name: RefCell<String>,
-    seed: Cell<u64>,
-    clock: Clock,
-    gates: RefCell<Gates>,
-    provider: Provider,
-    jobs: Jobs,
-    sockets: RefCell<BTreeMap<ConnId, (ConnMeta, Client)>>,
-    dialled: Cell<u32>,
-    life: Cell<u64>,
-    /// Present if the schedule is random.
-    order: RefCell<Option<fastrand::Rng>>,
-    events: RefCell<Vec<Event>>,
-    story: RefCell<VecDeque<String>>,
-    alarms: RefCell<Vec<Millis>>,
-    zombie_frames: Cell<u64>,
-    /// Whether the living incarnation asked for its end.
-    aborted: Cell<bool>,
-}
-
 impl<A: Agent + Clone> World<A> {
     /// A world for this agent; every incarnation gets a clone of it.
     pub fn new(agent: A) -> Self {
@@ -142,25 +121,8 @@ impl<A: Agent + Clone> World<A> {
 impl<A: Agent> World<A> {
     /// A world for the agents this makes, one for each incarnation.
     pub fn with(make: impl Fn() -> A + 'static) -> Self {
-        let core = Core {
-            name: RefCell::new(NAME.into()),
-            seed: Cell::new(1),
-            clock: Clock::new(),
-            gates: RefCell::default(),
-            provider: Provider::default(),
-            jobs: Jobs::default(),
-            sockets: RefCell::default(),
-            dialled: Cell::new(0),
-            life: Cell::new(0),
-            order: RefCell::new(None),
-            events: RefCell::default(),
-            story: RefCell::default(),
-            alarms: RefCell::default(),
-            zombie_frames: Cell::new(0),
-            aborted: Cell::new(false),
-        };
         Self {
-            core: Rc::new(core),
+            core: Rc::new(Core::new()),
             make: Box::new(make),
             db: RefCell::new(Db::new()),
             runtime: RefCell::new(None),
@@ -191,6 +153,13 @@ impl<A: Agent> World<A> {
     pub fn seed(self, seed: u64) -> Self {
         self.core.seed.set(seed);
         *self.core.order.borrow_mut() = Some(fastrand::Rng::with_seed(seed));
+        self
+    }
+
+    /// Commits reach the disk only when its turn comes: by seed, or else when nothing else can happen. Until then frames, requests and
+    /// [`Death::Memory`] treat them as the platform's output gate does: nobody learns of them, and they may be lost.
+    pub fn slow_disk(self) -> Self {
+        self.core.slow_disk.set(true);
         self
     }
 
@@ -270,7 +239,7 @@ impl<A: Agent> World<A> {
                 self.core.tell(format!("{} connects as {id}", dial.label));
                 self.core.sockets.borrow_mut().insert(id.clone(), (meta.clone(), client.clone()));
                 client.opened(id.clone());
-                runtime.opened(id, meta);
+                self.stretch(|| runtime.opened(id, meta));
             }
             Err(e) => {
                 self.core.tell(format!("{} is refused: {e}", dial.label));
@@ -285,7 +254,8 @@ impl<A: Agent> World<A> {
         self.core.tell(format!("{} closes {code} {reason}", client.label()));
         self.core.sockets.borrow_mut().remove(&conn);
         client.lost(code, reason);
-        self.object().closed(&conn, code, reason, clean);
+        let object = self.object();
+        self.stretch(|| object.closed(&conn, code, reason, clean));
     }
 
     /// A text from a client; the same as [`Client::send`].
@@ -305,43 +275,80 @@ impl<A: Agent> World<A> {
         let clients: Vec<Client> = self.dials.borrow().iter().map(|(client, _)| client.clone()).collect();
         let arriving = clients.iter().filter(|c| c.has_incoming()).map(|c| Move::ToClient(c.clone()));
         let leaving = clients.iter().filter(|c| c.has_outgoing()).map(|c| Move::ToObject(c.clone()));
+        let flush = (self.core.slow_disk.get() && self.db.borrow().pending_commits() > 0).then_some(Move::Flush);
         let mut order = self.core.order.borrow_mut();
         let next = match &mut *order {
             // In order of arrival a frame is never later than the job that waits for it.
-            None => arriving.chain(leaving).next().or_else(|| self.core.jobs.ready(0).map(Move::Poll)),
+            None => arriving.chain(leaving).next().or_else(|| self.core.jobs.ready(0).map(Move::Poll)).or(flush),
             Some(rng) => {
-                let frames: Vec<Move> = arriving.chain(leaving).collect();
-                let all = frames.len() + self.core.jobs.ready_count();
+                let other: Vec<Move> = arriving.chain(leaving).chain(flush).collect();
+                let all = other.len() + self.core.jobs.ready_count();
                 let pick = if all == 0 { 0 } else { rng.usize(..all) };
-                match pick.checked_sub(frames.len()) {
-                    None => frames.into_iter().nth(pick),
+                match pick.checked_sub(other.len()) {
+                    None => other.into_iter().nth(pick),
                     Some(job) => self.core.jobs.ready(job).map(Move::Poll),
                 }
             }
         };
         drop(order);
+        let Some(next) = next else { return false };
+        self.core.idle_alarms.set(0);
         match next {
-            None => return false,
-            Some(Move::Poll(job)) => self.core.jobs.poll(job),
-            Some(Move::ToClient(client)) => {
+            Move::Flush => self.flush(),
+            Move::Poll(job) => drop(self.stretch(|| self.core.jobs.poll(job))),
+            Move::ToClient(client) => {
                 if let Some((code, reason)) = client.receive() {
                     self.ended(&client, code, &reason, true);
                 }
             }
-            Some(Move::ToObject(client)) => match client.pop_outgoing() {
+            Move::ToObject(client) => match client.pop_outgoing() {
                 None => {}
                 Some((conn, Out::Text(text))) => {
-                    self.core.tell(format!("{} → {text}", client.label()));
-                    self.object().text(&conn, text);
+                    self.core.tell_of(&format!("{} → ", client.label()), &text);
+                    let object = self.object();
+                    self.stretch(|| object.text(&conn, text));
                 }
-                Some((conn, Out::Binary(bytes))) => self.object().binary(&conn, bytes),
+                Some((conn, Out::Binary(bytes))) => {
+                    let object = self.object();
+                    self.stretch(|| object.binary(&conn, bytes));
+                }
                 Some((_, Out::Close(code, reason, clean))) => self.ended(&client, code, &reason, clean),
             },
         }
-        if self.core.aborted.take() {
-            self.restart(Sockets::Closed);
-        }
         true
+    }
+
+    /// Lets one thing happen; where nothing can, lets time pass until something does. False at rest, and where somebody waits at a gate.
+    pub fn tick(&self) -> bool {
+        if self.step() {
+            return true;
+        }
+        let due = self.next_due().filter(|_| self.gates().waiting().is_empty());
+        due.map(|ms| self.pass(ms)).is_some()
+    }
+
+    /// One event inside the object, and what becomes of an object that dies in it. Nothing if it did not come to its end.
+    fn stretch<T>(&self, event: impl FnOnce() -> T) -> Option<T> {
+        let value = match catch_unwind(AssertUnwindSafe(event)) {
+            Ok(value) => Some(value),
+            Err(panic) if panic.is::<Died>() => None,
+            Err(panic) => resume_unwind(panic),
+        };
+        let struck = self.db.borrow().fate().take();
+        match struck {
+            Some(death) => self.carry_out(death),
+            None if self.core.aborted.take() => self.restart(Sockets::Closed),
+            None if self.core.slow_disk.get() => {}
+            None => self.flush(),
+        }
+        value
+    }
+
+    /// Everything committed is on disk, and what waited for that goes on.
+    fn flush(&self) {
+        self.db.borrow().flush();
+        self.core.ringing.set(false);
+        self.core.release();
     }
 
     /// Lets everything happen that can without time passing.
@@ -422,37 +429,81 @@ impl<A: Agent> World<A> {
     pub fn block_on<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
         let slot = Rc::new(RefCell::new(None));
         let out = slot.clone();
-        self.core.jobs.spawn(Box::pin(async move {
-            let value = future.await;
-            *out.borrow_mut() = Some(value);
-        }));
+        self.core.jobs.spawn(
+            self.core.life.get(),
+            Box::pin(async move {
+                let value = future.await;
+                *out.borrow_mut() = Some(value);
+            }),
+        );
         self.run_until(|_| slot.borrow().is_some());
         slot.borrow_mut().take().expect("just seen")
     }
 
     /// Milliseconds to the next timer or alarm.
     fn next_due(&self) -> Option<i64> {
-        let alarm = self.alarm_at().map(|at| (at - self.core.clock.now()).max(0));
+        let alarm = self.alarm_due().map(|at| (at - self.core.clock.now()).max(0));
         alarm.into_iter().chain(self.core.clock.next_timer()).min()
+    }
+
+    fn alarm_due(&self) -> Option<Millis> {
+        self.alarm_at().map(|at| at + self.core.alarm_shift.get())
     }
 
     /// Lets time pass; an alarm that is due then fires.
     fn pass(&self, ms: i64) {
         self.core.clock.advance(ms);
-        if self.alarm_at().is_some_and(|at| at <= self.core.clock.now()) {
-            self.fire_alarm();
+        if self.alarm_due().is_some_and(|at| at <= self.core.clock.now()) {
+            self.core.alarm_shift.set(0);
+            self.ring();
         }
     }
 
-    /// Delivers the alarm now, due or not: the platform may be early, and may deliver one twice.
-    pub fn fire_alarm(&self) {
+    /// Calls the handler of the alarm now: as the platform does when it is due, or a second time.
+    ///
+    /// # Panics
+    /// It was called again and again, and nothing else happened.
+    pub fn ring(&self) {
+        self.core.idle_alarms.set(self.core.idle_alarms.get() + 1);
+        assert!(self.core.idle_alarms.get() < IDLE_ALARMS_MAX, "the alarm fires again and again for nothing\n{}", self.story());
         // The slot is empty when the handler starts (platform).
         self.db.borrow().set_alarm(None);
-        self.core.tell("the alarm fires".into());
-        if self.object().alarm().is_err() {
-            // As the platform does: an uncaught error brings the alarm back after two seconds.
-            self.db.borrow().set_alarm(Some(self.core.clock.now() + 2_000));
+        self.core.tell("the alarm fires");
+        self.core.ringing.set(true);
+        let object = self.object();
+        match self.stretch(|| object.alarm()) {
+            Some(Ok(())) => self.core.alarm_failures.set(0),
+            Some(Err(_)) if object.is_over() => {
+                // Whoever is told so is not kept: the next incarnation hears the alarm.
+                self.ring_later();
+                self.restart(Sockets::Closed);
+            }
+            Some(Err(_)) => self.ring_later(),
+            // It died, and that was seen to.
+            None => {}
         }
+    }
+
+    /// As the platform does after an uncaught error: the alarm comes back, later each time, unless the handler had set another; after
+    /// some tries it does not.
+    fn ring_later(&self) {
+        self.core.ringing.set(false);
+        let failures = self.core.alarm_failures.get();
+        if self.alarm_at().is_some() {
+            return;
+        }
+        if failures == ALARM_RETRIES {
+            self.core.alarm_failures.set(0);
+            self.core.tell("the alarm failed too often and is gone");
+            return;
+        }
+        self.core.alarm_failures.set(failures + 1);
+        self.db.borrow().set_alarm(Some(self.core.clock.now() + (ALARM_RETRY_MS << failures)));
+    }
+
+    /// The next alarm comes so many milliseconds after it is due, or before if negative.
+    pub fn shift_alarm(&self, ms: i64) {
+        self.core.alarm_shift.set(ms);
     }
 
     /// The object: built by the event that needs it.
@@ -460,7 +511,7 @@ impl<A: Agent> World<A> {
         if let Some(runtime) = &*self.runtime.borrow() {
             return runtime.clone();
         }
-        let sim = Sim { core: self.core.clone(), db: self.db.borrow().clone(), life: self.core.life.get() };
+        let sim = Sim::new(self.core.clone(), self.db.borrow().clone());
         let runtime = Runtime::new((self.make)(), sim);
         *self.runtime.borrow_mut() = Some(runtime.clone());
         runtime
@@ -468,21 +519,81 @@ impl<A: Agent> World<A> {
 
     // --- death
 
+    /// The object dies between two events. The next event builds a new one.
+    pub fn die(&self, death: Death) {
+        self.carry_out(death);
+    }
+
+    /// The object will die at the `nth` such point from now; 1 is the next. Several deaths strike one after the other: each begins to
+    /// count when the one before has struck.
+    ///
+    /// ```
+    /// # use wakeful::{prelude::*, testkit::{Death, KillPoint, World, script, text}};
+    /// # #[derive(Clone)]
+    /// # struct Helper;
+    /// # impl Agent for Helper {
+    /// #     fn model(&self, _: &Turn) -> ModelRef { "ollama/any".into() }
+    /// # }
+    /// let world = World::new(Helper).model(script![text("Hello.")]);
+    /// let tab = world.connect("S1");
+    /// tab.send("Hi.");
+    /// // The question is on disk, and nobody was told: no tab, no provider.
+    /// world.die_at(KillPoint::AfterCommit, 1, Death::Hard);
+    /// world.run();
+    /// assert_eq!(world.deaths(), 1);
+    /// assert_eq!(world.said(), ["user: Hi.", "assistant: Hello."]);
+    /// ```
+    pub fn die_at(&self, point: KillPoint, nth: u32, death: Death) {
+        self.db.borrow().fate().plan(point, nth, death);
+    }
+
+    /// Deaths that wait for their point.
+    pub fn deaths_ahead(&self) -> usize {
+        self.db.borrow().fate().waiting()
+    }
+
+    /// No death waits any more.
+    pub fn spare(&self) {
+        self.db.borrow().fate().forget();
+    }
+
+    /// What still runs of dead incarnations, zombies and half-dead ones, runs no more.
+    pub fn bury(&self) {
+        self.core.jobs.bury(self.core.life.get());
+    }
+
+    /// How often the object was at such a point so far.
+    pub fn reached(&self, point: KillPoint) -> u32 {
+        self.db.borrow().fate().reached(point)
+    }
+
+    /// How often the object died.
+    pub fn deaths(&self) -> u32 {
+        self.core.deaths.get()
+    }
+
+    fn carry_out(&self, death: Death) {
+        let sockets = if death == Death::HalfDeath { Sockets::Kept } else { Sockets::Closed };
+        self.core.tell(format!("the object dies: {death:?}"));
+        if death == Death::HalfDeath {
+            self.core.half_dead.borrow_mut().insert(self.core.life.get());
+        }
+        let lost = death == Death::Memory;
+        let jobs_end = matches!(death, Death::Hard | Death::Memory);
+        self.end(sockets, jobs_end, lost);
+    }
+
     /// The object dies, wherever it is: its memory and jobs are gone, its committed rows and its alarm stay. The next event builds a
     /// new one.
     pub fn restart(&self, sockets: Sockets) {
         self.core.tell(format!("the object dies, sockets {sockets:?}"));
-        let dead = self.runtime.borrow_mut().take();
-        self.core.jobs.clear();
-        drop(dead);
-        self.next_life(sockets);
+        self.end(sockets, true, false);
     }
 
     /// The object is replaced while its jobs still run, as after a network partition. Whatever they write is refused.
     pub fn supersede(&self, sockets: Sockets) {
         self.core.tell(format!("the object is superseded, sockets {sockets:?}"));
-        *self.runtime.borrow_mut() = None;
-        self.next_life(sockets);
+        self.end(sockets, false, false);
     }
 
     /// The object leaves memory because it is idle; its sockets stay.
@@ -494,13 +605,26 @@ impl<A: Agent> World<A> {
         self.restart(Sockets::Kept);
     }
 
-    fn next_life(&self, sockets: Sockets) {
+    /// An incarnation is over. What it committed is kept, or, where memory was its end, as much of it as anybody knows of.
+    fn end(&self, sockets: Sockets, jobs_end: bool, lost: bool) {
+        let dead = self.runtime.borrow_mut().take();
+        if jobs_end {
+            self.core.jobs.clear();
+        }
+        drop(dead);
+        self.core.deaths.set(self.core.deaths.get() + 1);
         self.core.life.set(self.core.life.get() + 1);
         let next = self.db.borrow().supersede();
+        next.crash(if lost { 0 } else { next.pending_commits() });
         *self.db.borrow_mut() = next;
         if sockets == Sockets::Closed {
+            self.core.drop_held();
             let gone = std::mem::take(&mut *self.core.sockets.borrow_mut());
             gone.into_values().for_each(|(_, client)| client.lost(1006, ""));
+        }
+        self.core.release();
+        if self.core.ringing.get() {
+            self.ring_later();
         }
     }
 
@@ -672,203 +796,5 @@ enum Move {
     ToClient(Client),
     ToObject(Client),
     Poll(u64),
-}
-
-impl Core {
-    fn tell(&self, mut line: String) {
-        const LINE_MAX: usize = 400;
-        if line.len() > LINE_MAX {
-            let cut = (0..=LINE_MAX).rev().find(|i| line.is_char_boundary(*i)).unwrap_or(0);
-            line.truncate(cut);
-            line.push('…');
-        }
-        let mut story = self.story.borrow_mut();
-        if story.len() == 1_000 {
-            story.pop_front();
-        }
-        story.push_back(format!("{:>9} {line}", self.clock.passed()));
-    }
-}
-
-/// The platform as one incarnation sees it.
-pub struct Sim {
-    core: Rc<Core>,
-    db: Db,
-    life: u64,
-}
-
-impl Sim {
-    fn superseded(&self) -> bool {
-        self.life != self.core.life.get()
-    }
-}
-
-impl Platform for Sim {
-    fn sql(&self) -> &dyn Sql {
-        &self.db
-    }
-
-    fn now(&self) -> Millis {
-        self.core.clock.now()
-    }
-
-    fn entropy(&self) -> [u8; 32] {
-        let mut bytes = [0; 32];
-        fastrand::Rng::with_seed(self.core.seed.get().wrapping_add(self.life << 32)).fill(&mut bytes);
-        bytes
-    }
-
-    fn name(&self) -> String {
-        self.core.name.borrow().clone()
-    }
-
-    fn sockets(&self) -> Vec<(ConnId, ConnMeta)> {
-        self.core.sockets.borrow().iter().map(|(id, (meta, _))| (id.clone(), meta.clone())).collect()
-    }
-
-    fn arm(&self, at: Option<Millis>) -> Result<()> {
-        if self.superseded() {
-            return Err(Error::storage("Error: Connection closed: this Durable Object instance is no longer active."));
-        }
-        self.db.set_alarm(at);
-        if let Some(at) = at {
-            self.core.alarms.borrow_mut().push(at);
-        }
-        self.core.tell(at.map_or("the alarm is cleared".into(), |at| format!("the alarm is set to fire in {} ms", at - self.now())));
-        Ok(())
-    }
-
-    fn sync(&self) -> LocalBoxFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn send(&self, to: &[ConnId], frame: &str) {
-        if self.superseded() {
-            self.core.zombie_frames.set(self.core.zombie_frames.get() + 1);
-            return;
-        }
-        let sockets = self.core.sockets.borrow();
-        for (_, client) in to.iter().filter_map(|conn| sockets.get(conn)) {
-            self.core.tell(format!("{} ← {frame}", client.label()));
-            client.push(In::Text(frame.into()));
-        }
-    }
-
-    fn send_binary(&self, to: &ConnId, frame: &[u8]) {
-        if let Some((_, client)) = self.core.sockets.borrow().get(to).filter(|_| !self.superseded()) {
-            client.push(In::Binary(frame.to_vec()));
-        }
-    }
-
-    fn close(&self, conn: &ConnId, code: u16, reason: &str) {
-        if let Some((_, client)) = self.core.sockets.borrow_mut().remove(conn).filter(|_| !self.superseded()) {
-            client.push(In::Close(code, reason.into()));
-        }
-    }
-
-    fn fetch(&self, request: WireRequest, cancel: Cancel) -> LocalBoxFuture<'static, Result<Answer>> {
-        self.core.tell(format!("a provider is asked: {}", request.body));
-        Box::pin(self.core.provider.clone().fetch(request, cancel, self.core.clock.clone(), self.core.gates.borrow().clone()))
-    }
-
-    fn sleep(&self, ms: u32) -> LocalBoxFuture<'static, ()> {
-        Box::pin(self.core.clock.sleep(ms))
-    }
-
-    fn spawn(&self, job: LocalBoxFuture<'static, ()>) {
-        self.core.jobs.spawn(job);
-    }
-
-    fn abort(&self, reason: &str) {
-        self.core.tell(format!("the object ends itself: {reason}"));
-        self.core.aborted.set(!self.superseded());
-    }
-
-    fn emit(&self, event: &Event) {
-        self.core.tell(format!("event {}", event.line()));
-        self.core.events.borrow_mut().push(event.clone());
-    }
-}
-
-/// The executor: jobs, and who of them can go on.
-struct Jobs {
-    all: RefCell<BTreeMap<u64, Option<LocalBoxFuture<'static, ()>>>>,
-    ready: RefCell<VecDeque<u64>>,
-    /// Wakers must be `Send`, so all they hold is the end of a channel.
-    woken: mpsc::Receiver<u64>,
-    waker: mpsc::Sender<u64>,
-    next: Cell<u64>,
-}
-
-impl Default for Jobs {
-    fn default() -> Self {
-        let (waker, woken) = mpsc::channel();
-        Self { all: RefCell::default(), ready: RefCell::default(), woken, waker, next: Cell::new(0) }
-    }
-}
-
-struct JobWaker {
-    job: u64,
-    woken: mpsc::Sender<u64>,
-}
-
-impl Wake for JobWaker {
-    fn wake(self: Arc<Self>) {
-        // Nobody listens any more when the world is gone.
-        let _ = self.woken.send(self.job);
-    }
-}
-
-impl Jobs {
-    fn spawn(&self, job: LocalBoxFuture<'static, ()>) {
-        let id = self.next.get();
-        self.next.set(id + 1);
-        self.all.borrow_mut().insert(id, Some(job));
-        self.ready.borrow_mut().push_back(id);
-    }
-
-    fn count(&self) -> usize {
-        self.all.borrow().len()
-    }
-
-    /// The jobs that can go on, in the order they were woken.
-    fn queue(&self) -> RefMut<'_, VecDeque<u64>> {
-        let mut ready = self.ready.borrow_mut();
-        for job in self.woken.try_iter() {
-            if !ready.contains(&job) {
-                ready.push_back(job);
-            }
-        }
-        ready
-    }
-
-    fn ready_count(&self) -> usize {
-        self.queue().len()
-    }
-
-    /// Takes the n-th ready job.
-    fn ready(&self, n: usize) -> Option<u64> {
-        self.queue().remove(n)
-    }
-
-    fn poll(&self, id: u64) {
-        // Nothing stays borrowed while a job runs: it may spawn others.
-        let Some(mut job) = self.all.borrow_mut().get_mut(&id).and_then(Option::take) else { return };
-        let waker = Waker::from(Arc::new(JobWaker { job: id, woken: self.waker.clone() }));
-        let ended = job.as_mut().poll(&mut Context::from_waker(&waker)) == Poll::Ready(());
-        let mut all = self.all.borrow_mut();
-        if ended {
-            all.remove(&id);
-            drop(all);
-        } else if let Some(slot) = all.get_mut(&id) {
-            *slot = Some(job);
-        }
-    }
-
-    /// Drops every job where it stands.
-    fn clear(&self) {
-        let dead = std::mem::take(&mut *self.all.borrow_mut());
-        self.queue().clear();
-        drop(dead);
-    }
+    Flush,
 }

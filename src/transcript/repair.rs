@@ -54,8 +54,8 @@ pub fn close_unless(message: &mut UiMessage, why: Close, answerable: impl Fn(&st
     changed
 }
 
-/// Closes what an interruption left open, but for the calls somebody goes on with. Comes back with those it closed, as they were with
-/// their inputs put right, and with how many inputs it put right (`recovery.md` §3.2).
+/// Closes what an interruption left open, but for the calls somebody goes on with, which stay word for word. Comes back with those it
+/// closed, as they were with their inputs put right, and with how many inputs it put right (`recovery.md` §3.2).
 ///
 /// Unlike a stop, an interruption keeps a call whose arguments were still coming in: the model is told that it did not run.
 pub fn close_interrupted(message: &mut UiMessage, goes_on: impl Fn(&str) -> bool) -> (Vec<Part>, usize) {
@@ -68,7 +68,10 @@ pub fn close_interrupted(message: &mut UiMessage, goes_on: impl Fn(&str) -> bool
             end_block(part);
             continue;
         };
-        let open = !is_answered(part) && !goes_on(call);
+        let open = !is_answered(part);
+        if open && goes_on(call) {
+            continue;
+        }
         normalised += usize::from(normalise_input(part));
         if open {
             orphans.push(part.clone());
@@ -134,7 +137,6 @@ fn normalise_input(part: &mut Part) -> bool {
     }
     let input = call_input(part);
     part.insert("input".into(), input);
-    part.shift_remove("rawInput");
     true
 }
 
@@ -151,9 +153,10 @@ fn settle(part: &mut Part, why: Close) -> bool {
         Close::Interrupted => INTERRUPTED.to_owned(),
         Close::Stopped(reason) => not_executed(reason),
     };
-    // What is left is a preliminary result, which never was one.
-    part.shift_remove("output");
-    part.shift_remove("preliminary");
+    // What is left is a preliminary result, which never was one, and the text of an input that is read by now.
+    for stale in ["output", "preliminary", "rawInput"] {
+        part.shift_remove(stale);
+    }
     part.insert("state".into(), "output-error".into());
     part.insert("errorText".into(), text.into());
     true

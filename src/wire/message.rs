@@ -181,9 +181,11 @@ pub fn tool_name(part: &Part) -> Option<&str> {
     if kind == "dynamic-tool" { str_field(part, "toolName") } else { kind.strip_prefix("tool-") }
 }
 
-/// The call id of a tool part.
+/// The call id of a tool part, whether or not it names its tool.
 pub fn call_id(part: &Part) -> Option<&str> {
-    tool_name(part).and_then(|_| str_field(part, "toolCallId"))
+    let kind = part_type(part);
+    let is_tool = kind == "dynamic-tool" || kind.starts_with("tool-");
+    str_field(part, "toolCallId").filter(|_| is_tool)
 }
 
 /// The state of a tool part.

@@ -30,9 +30,10 @@ const UNREACHABLE = /WebSocket connection to .* failed|Failed to load resource: 
 
 /**
  * Serves the page for the tests of a file. The returned object holds `worker` and `provider` from the first test on; its
- * `test(name, body)` gives the body a conversation of its own. `scripted`: the provider answers, else the demo model.
+ * `test(name, body)` gives the body a conversation of its own. `scripted`: the provider answers, else the demo model; `vars` and
+ * `tolerate` go to the worker.
  */
-export function servePage({ scripted = false } = {}) {
+export function servePage({ scripted = false, vars = {}, tolerate } = {}) {
   const context = {
     test(name, body, { kills = false } = {}) {
       test(name, { skip, timeout: TEST_LIMIT_MS }, async (t) => {
@@ -73,7 +74,7 @@ export function servePage({ scripted = false } = {}) {
     if (skip) return;
     context.pictures = mkdtempSync(join(tmpdir(), "wakeful-page-"));
     if (scripted) context.provider = await startProvider();
-    context.worker = await startWorker({ vars: context.provider?.vars, assets: true });
+    context.worker = await startWorker({ vars: { ...context.provider?.vars, ...vars }, assets: true, tolerate });
     context.browser = await chromium.launch({
       executablePath: browserPath,
       args: [

@@ -4,8 +4,11 @@
 // It leads a process group of its own, so that a test can end the runtime the hard way (SIGKILL of the group) and
 // start it again on the same state.
 
+import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { builtinModules, createRequire } from "node:module";
-import { basename, dirname, resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
+import { createInterface } from "node:readline";
+import { deserialize, serialize } from "node:v8";
 
 process.env.WRANGLER_SEND_METRICS = "false";
 process.env.WRANGLER_LOG = "error";
@@ -13,49 +16,70 @@ process.env.WRANGLER_LOG = "error";
 // Runtime and bundler are the ones wrangler itself brings along, so that what is tested is what is deployed.
 const require = createRequire(import.meta.url);
 const wranglersOwn = createRequire(require.resolve("wrangler"));
-const { unstable_getMiniflareWorkerOptions: workerOptionsOf } = require("wrangler");
 const { Log, LogLevel, Miniflare, convertV4MiniflareOptions } = wranglersOwn("miniflare");
-const { build } = wranglersOwn("esbuild");
 
 const job = JSON.parse(process.argv[2]);
-const { workerOptions, main } = workerOptionsOf(job.config);
+const { workerOptions, modules } = await prepared();
 
-// The rules by which wrangler picks up extra modules are replaced by the bundle below; the binding to hosted models
-// needs a login, and every test names a model of its own.
-delete workerOptions.modulesRules;
-delete workerOptions.ai;
-if (job.assets === false) delete workerOptions.assets;
-
-const runtime = new Miniflare(
+const optionsOf = ({ port, vars }) =>
   convertV4MiniflareOptions({
     log: new Log(LogLevel.WARN),
     cf: false,
     host: "127.0.0.1",
-    port: job.port,
+    port,
     resourcePersistencePath: job.state,
     workers: [
       {
         ...workerOptions,
         name: workerOptions.name ?? "worker",
-        modules: await bundle(resolve(dirname(job.config), main)),
+        modules,
         // Only the job's: a developer's own `[vars]` and `.dev.vars` must not decide what a test sees.
-        bindings: job.vars,
+        bindings: vars,
       },
     ],
-  }),
-);
+  });
 
-const url = await runtime.ready;
-process.stdout.write(`${JSON.stringify({ ready: url.href })}\n`);
+const runtime = new Miniflare(optionsOf(job));
+const tellReady = async () => process.stdout.write(`${JSON.stringify({ ready: (await runtime.ready).href })}\n`);
+await tellReady();
 
-process.stdin.resume();
+// Each line is a new deployment: its vars and the port.
+createInterface({ input: process.stdin }).on("line", async (line) => {
+  await runtime.setOptions(optionsOf(JSON.parse(line)));
+  await tellReady();
+});
 process.stdin.on("end", async () => {
   await runtime.dispose();
   process.exit(0);
 });
 
+/**
+ * What is to be served. Reading the configuration takes wrangler, and loading wrangler takes longer than all the rest: a restart
+ * finds beside the state what the first start found out.
+ */
+async function prepared() {
+  const kept = join(job.state, ".prepared");
+  if (existsSync(kept)) {
+    const { config, ...last } = deserialize(readFileSync(kept));
+    if (config === job.config) return last;
+  }
+  const { unstable_getMiniflareWorkerOptions: workerOptionsOf } = require("wrangler");
+  const { workerOptions, main } = workerOptionsOf(job.config);
+  // The rules by which wrangler picks up extra modules are replaced by the bundle below; the binding to hosted models
+  // needs a login, and every test names a model of its own.
+  delete workerOptions.modulesRules;
+  delete workerOptions.ai;
+  if (job.assets === false) delete workerOptions.assets;
+  const modules = await bundle(resolve(dirname(job.config), main));
+  // A start may be killed like anything else.
+  writeFileSync(`${kept}.next`, serialize({ config: job.config, workerOptions, modules }));
+  renameSync(`${kept}.next`, kept);
+  return { workerOptions, modules };
+}
+
 /** The module graph below `entry` as wrangler would upload it: one script and the WebAssembly beside it. */
 async function bundle(entry) {
+  const { build } = wranglersOwn("esbuild");
   const outdir = dirname(entry);
   const { outputFiles } = await build({
     entryPoints: [entry],
@@ -77,7 +101,7 @@ async function bundle(entry) {
     return {
       type: isScript ? "ESModule" : "CompiledWasm",
       path: basename(path),
-      contents: isScript ? text : contents,
+      contents: isScript ? text : Buffer.from(contents),
     };
   });
 }

@@ -13,6 +13,7 @@ pageTest("the page greets a newcomer with something to try", async ({ visit, pic
   assert.ok(await page.locator(id("composer")).isEditable());
   const suggestions = page.locator(id("suggestion"));
   assert.equal(await suggestions.count(), 3, "three things to try");
+  assert.equal(await page.locator(id("plug")).count(), 0, "no plug where it may not be pulled");
   await picture(page, "welcome");
   await suggestions.first().click();
   await messages(page, "user").first().waitFor();
@@ -166,7 +167,7 @@ pageTest("a second message sent while the first is answered is answered next", a
 });
 
 pageTest("after a kill and a restart the conversation is there and goes on", async ({ visit, conversation, picture, provider, worker }) => {
-  // wire 22, 157
+  // wire 22, 155
   const gate = provider.gate(conversation);
   const page = await visit();
   await send(page, "echo before");
@@ -186,6 +187,7 @@ pageTest("after a kill and a restart the conversation is there and goes on", asy
   await connected(page);
   await shows(page, "assistant", 0, "before");
   await shows(page, "assistant", 1, "w0 w1");
+  await shows(page, "assistant", 1, TEXT);
   await ready(page);
   await send(page, "echo after");
   await shows(page, "assistant", 2, "after");

@@ -1,14 +1,13 @@
 // A turn goes on after the process died the hard way, in the message it began (recovery 2, 12, 43, 75, 76, 92).
 
 import assert from "node:assert/strict";
-import { fileURLToPath } from "node:url";
 import { hasChunk, isResponse, openRoom, textOf, textOfChunks } from "./client.mjs";
 import { openTab } from "./hook.mjs";
 import { SLOW_DELTAS, TEXT } from "./scripts.mjs";
 import { serve } from "./setup.mjs";
 
-const served = serve({ config: fileURLToPath(new URL("./worker/wrangler.toml", import.meta.url)) });
-const test = (name, body) => served.test(name, body, { agent: "lasting", limitMs: 60_000 });
+const served = serve();
+const test = (name, body) => served.test(name, body, { limitMs: 60_000 });
 /** An alarm stands at most 30 s ahead while a turn runs; nothing else wakes an object that nobody visits. */
 const HEARTBEAT_MS = 40_000;
 const CONTINUE = "Continue exactly where you left off, without repeating.";
@@ -27,7 +26,7 @@ async function begun({ room, provider }) {
 
 /** The history once it fits; asked again when the provider was asked again or a socket says that a turn ended. */
 async function settled(room, worker, fits) {
-  const socket = await openRoom(worker, { name: room.name, agent: "lasting" }).connect();
+  const socket = await openRoom(worker, { name: room.name }).connect();
   for (;;) {
     const history = await room.history();
     if (fits(history)) return history;
@@ -89,9 +88,9 @@ test("the fifth death ends it, and who comes later is told", async (context) => 
 
 for (const use of ["ai-chat", "think"]) {
   test(`${use}: a tab sees the answer go on in the same message`, async ({ room, provider, worker }) => {
-    // recovery 92, wire 157
+    // recovery 92, wire 155
     const gate = provider.gate(room.name);
-    const tab = await openTab(room, worker, { use, agent: { agent: "Lasting" } });
+    const tab = await openTab(room, worker, { use });
     const said = (value) => value.messages.filter((entry) => entry.role === "assistant").map(textOf);
     try {
       await tab.until((value) => value.identified);

@@ -1,11 +1,16 @@
-// The process dies the hard way and comes back on the same state (wire 22, 157; field P-06).
+// The process dies the hard way and comes back on the same state (wire 22, 157; field P-06). What a turn that goes on does then
+// is in recovery.test.mjs.
 
 import assert from "node:assert/strict";
+import { fileURLToPath } from "node:url";
 import { hasChunk, openRoom, isTranscript, textOf, textOfChunks } from "./client.mjs";
 import { SLOW_TEXT } from "./scripts.mjs";
 import { serve } from "./setup.mjs";
 
 const served = serve();
+const ending = serve({ config: fileURLToPath(new URL("./worker/wrangler.toml", import.meta.url)) });
+/** On an agent whose turns end with their object (decision 37). */
+const endingTest = (name, body) => ending.test(name, body, { agent: "ending" });
 
 served.test("conversations are there after a kill and a restart, to the byte", async ({ room, worker }) => {
   // wire 22, 40
@@ -29,7 +34,7 @@ served.test("conversations are there after a kill and a restart, to the byte", a
   assert.equal((await socket.done(id)).outcome, "completed");
 });
 
-served.test("an answer cut by the death is offered, closed and kept as far as it came", async ({ room, provider, worker }) => {
+endingTest("an answer cut by the death is offered, closed and kept as far as it came", async ({ room, provider, worker }) => {
   // wire 157, decision 37, field P-06 b
   const gate = provider.gate(room.name);
   const sender = await room.connect();
@@ -68,8 +73,8 @@ served.test("an answer cut by the death is offered, closed and kept as far as it
   assert.equal(request.messages.at(-2).content, replayed);
 });
 
-served.test("a death before the first chunk leaves the question and no empty answer", async ({ room, provider, worker }) => {
-  // wire 157, field P-06 c
+endingTest("a death before the first chunk leaves the question and no empty answer", async ({ room, provider, worker }) => {
+  // wire 157, decision 37, field P-06 c
   const gate = provider.gate(room.name);
   const sender = await room.connect();
   const { id, message } = sender.say(`late ${room.name}`);

@@ -343,7 +343,7 @@ hookTest("a question outlives the process: the tab comes back and decides", asyn
   assert.equal(provider.of(text("pay")).length, 2);
 });
 
-hookTest("the process dies while an allowed call runs: both tabs show that, and can go on", async ({ room, open, worker, text }) => {
+hookTest("the process dies while an allowed call runs: both tabs show that, and the answer goes on", async ({ room, provider, open, worker, text }) => {
   // T93, E
   const [tab, other] = [await open(), await open()];
   tab.now.sendMessage({ text: text('pay{"key":"bank"}') });
@@ -353,7 +353,8 @@ hookTest("the process dies while an allowed call runs: both tabs show that, and 
   const back = [tab, other].map((each) => each.link.nextSocket());
   await worker.restart();
   await Promise.all(back);
-  for (const each of [tab, other]) await each.until((value) => idle(value) && calls(value)[0]?.[1] === "output-error", { limitMs: 5_000 });
+  for (const each of [tab, other]) await assertSettled(each, room, [["pay", "output-error"]]);
+  assert.equal(provider.of(text('pay{"key":"bank"}')).length, 2);
   assert.deepEqual(await ran(room), []);
   tab.now.sendMessage({ text: "echo on" });
   for (const each of [tab, other]) await each.until((value) => idle(value) && said(value) === "on" && value.messages.length === 4);

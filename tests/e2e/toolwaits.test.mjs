@@ -51,8 +51,8 @@ desk.test("a death with one of two results in: the wish to go on is kept", async
   await assertAtRest(back, provider, text, 2);
 });
 
-desk.test("a death in a continuation: what was shown is kept, and its replay says what it was", async (context) => {
-  // wire 119, decision 37
+desk.test("a death in a continuation: it goes on in the message that it extends", async (context) => {
+  // wire 119, 155, recovery D6, I5
   const { room, provider } = context;
   const { socket, text, ids, gate, reply } = await parked(context, "look");
   gate().open(1);
@@ -61,18 +61,22 @@ desk.test("a death in a continuation: what was shown is kept, and its replay say
   socket.ack(id);
   await socket.frame(hasChunk(id, "text-delta", (chunk) => chunk.delta === "It says: "));
   const back = await died(context);
-  const since = back.mark();
-  assert.equal((await back.ask()).id, id);
-  back.ack(id);
-  const end = await back.done(id, { since });
-  assert.deepEqual([end.replay, end.outcome, end.continuation], [true, "aborted", true]);
-  assert.ok(back.responses(id, since).every((frame) => frame.continuation === true));
+  // One permit for the call that died with its reader, one for the first word of the next.
+  gate().open(2);
+  const { id: next } = await back.frame(RESUMING);
+  assert.notEqual(next, id);
+  back.ack(next);
+  await back.frame(hasChunk(next, "text-delta", (chunk) => chunk.delta === "It says: "));
+  gate().open();
+  assert.equal((await back.done(next)).outcome, "completed");
+  assert.ok(back.responses(next).every((frame) => frame.continuation === true));
+  assert.equal(textOfChunks(back.chunks(next)), "It says: 1; that is all.");
   const history = await room.history();
   assert.deepEqual(history.map((message) => message.id), [history[0].id, reply.id]);
   assert.deepEqual(states(history[1]), ["output-available"]);
-  assert.equal(textOf(history[1]), `Let me see. ${textOfChunks(back.chunks(id, { since }))}`);
-  await assertAtRest(back, provider, text, 2);
-  gate().open();
+  // What was shown before the death was not on disk yet, and the model says it once more.
+  assert.equal(textOf(history[1]), "Let me see. It says: 1; that is all.");
+  await assertAtRest(back, provider, text, 3);
 });
 
 desk.test("a question outlives the process, and the call runs once", async (context) => {
@@ -97,12 +101,16 @@ desk.test("a death while an allowed call runs: it does not run again", async (co
   socket.decide(ids[0], true);
   while ((await ran(socket)).length === 0) await socket.settle();
   const back = await died(context);
+  const { id } = await back.frame(RESUMING);
+  back.ack(id);
+  assert.equal((await back.done(id)).outcome, "completed");
   assert.deepEqual(await ran(back), [], "not in this incarnation");
   const history = await room.history();
   const [part] = toolParts(history.at(-1));
   assert.equal(part.state, "output-error");
-  assert.match(part.errorText, /interrupted/);
-  assert.equal(provider.of(text).length, 1);
+  assert.equal(part.errorText, "The tool call was interrupted before a result was recorded.");
+  assert.match(resultsOf(await provider.call(text, 2))[ids[0]], /interrupted/);
+  assert.match(textOf(history.at(-1)), /^Let me see\. It says: .*interrupted.*that is all\.$/);
   // A second yes changes nothing, and the conversation goes on with the error in it.
   back.decide(ids[0], true, { ack: true });
   assert.notEqual((await back.verdict(ids[0])).status, "accepted");
@@ -115,9 +123,10 @@ desk.test("a death while an allowed call runs: it does not run again", async (co
 for (const kind of ["an allowed call", "a plain call"]) {
   const body = async (context) => {
     // T93, O5: the log says nothing of what became of the call, so its replay alone leaves the tab with what was true before
-    const { room } = context;
+    const { room, provider } = context;
     const input = '{"eur":5,"key":"bank"}';
-    if (kind === "an allowed call") {
+    const tool = kind === "an allowed call" ? "pay" : "work";
+    if (tool === "pay") {
       const { socket, ids } = await parked(context, `pay${input}`);
       socket.decide(ids[0], true);
     } else {
@@ -125,13 +134,14 @@ for (const kind of ["an allowed call", "a plain call"]) {
     }
     while ((await ran(room.sockets[0])).length === 0);
     const back = await died(context);
-    const answer = await back.ask();
-    assert.equal(answer.type, RESUMING);
-    back.ack(answer.id);
-    await back.done(answer.id);
+    const { id } = await back.frame(RESUMING);
+    back.ack(id);
+    assert.equal((await back.done(id)).outcome, "completed");
     await back.settle();
     const stored = (await room.history()).at(-1);
     assert.deepEqual(states(stored), ["output-error"]);
+    assert.match(textOf(stored), /that is all\.$/);
+    assert.equal(provider.of(`want ${tool}${input} ${room.name}`).length, 2);
     const shown = back.frames.flatMap((frame) => (isTranscript(frame) ? [frame.messages.at(-1)] : frame.message ? [frame.message] : []));
     assert.deepEqual(shown.at(-1), stored);
   };

@@ -66,6 +66,11 @@ export async function startWorker({ vars = {}, config = CONFIG, assets = false, 
       await kill();
       await launch();
     },
+    /** A new deployment of the same code takes over, with these vars on top: the runtime ends the old one as it sees fit. */
+    async update(more) {
+      vars = { ...vars, ...more };
+      await running.update({ port, vars });
+    },
     async stop() {
       if (running !== undefined) {
         const { child, exited } = running;
@@ -91,6 +96,12 @@ async function launchHost(job, lines) {
   // The power cut closes this pipe under our hands.
   child.stdin.on("error", () => {});
   const exited = new Promise((resolve) => child.once("exit", resolve));
+  let updated;
+  const update = (change) => {
+    const done = new Promise((resolve) => (updated = resolve));
+    child.stdin.write(`${JSON.stringify(change)}\n`);
+    return Promise.race([done, exited.then(() => Promise.reject(new Error("the runtime ended")))]);
+  };
   const url = await new Promise((resolve, reject) => {
     const limit = setTimeout(() => {
       killGroup(child.pid);
@@ -105,6 +116,7 @@ async function launchHost(job, lines) {
       }
       clearTimeout(limit);
       resolve(ready);
+      updated?.(ready);
     };
     createInterface({ input: child.stdout }).on("line", onLine);
     createInterface({ input: child.stderr }).on("line", onLine);
@@ -113,7 +125,7 @@ async function launchHost(job, lines) {
       reject(new Error(`the runtime ended with ${code} before it was ready:\n${lines.join("\n")}`));
     });
   });
-  return { child, exited, url };
+  return { child, exited, url, update };
 }
 
 function killGroup(pid) {

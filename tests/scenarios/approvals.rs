@@ -321,7 +321,7 @@ fn a_call_that_was_running_at_a_death_is_not_run_twice() {
         });
         Tools::new().with(pay.needs_approval())
     });
-    let world = World::new(agent).with_gates(&gates).model(script![call("pay", json!({})), text("Then.")]);
+    let world = World::new(agent).with_gates(&gates).model(script![call("pay", json!({})), text("Unclear."), text("Then.")]);
     let tab = world.connect("S1");
     tab.send("Pay.");
     world.run();
@@ -331,7 +331,7 @@ fn a_call_that_was_running_at_a_death_is_not_run_twice() {
     world.restart(Sockets::Kept);
     world.run();
     assert_eq!(ran.borrow().len(), 1);
-    assert_eq!(world.said()[1], "assistant: [pay output-error]");
+    assert_eq!(world.said(), ["user: Pay.", "assistant: [pay output-error] Unclear."]);
     assert_eq!(parts(&world, 1)[1]["errorText"], "The tool call was interrupted before a result was recorded.");
     assert_idle(&world);
     tab.send("And?");
@@ -638,7 +638,7 @@ fn every_tab_that_decided_is_offered_the_stream_and_none_is_turned_away_before()
 fn who_comes_back_after_a_death_sees_what_became_of_the_calls() {
     for gated in [true, false] {
         let tool = if gated { "pay" } else { "slow" };
-        let (world, _) = crate::page_tools::gated_pay(script![call(tool, json!({}))]);
+        let (world, _) = crate::page_tools::gated_pay(script![call(tool, json!({})), text("Unclear.")]);
         let tab = world.connect("S1");
         tab.send("Go.");
         world.run();
@@ -649,7 +649,7 @@ fn who_comes_back_after_a_death_sees_what_became_of_the_calls() {
         world.restart(Sockets::Closed);
         world.reconnect(&tab);
         world.run();
-        assert_eq!(world.said()[1], format!("assistant: [{tool} output-error]"));
+        assert_eq!(world.said()[1], format!("assistant: [{tool} output-error] Unclear."));
         assert_eq!(tab.said(), world.said());
         assert_idle(&world);
     }

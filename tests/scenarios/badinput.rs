@@ -407,9 +407,14 @@ fn a_provider_may_answer_anything() {
         ("HTML that says it is a stream", bad(raw(html)), "error", ""),
         ("an empty body", bad(cut()), "error", ""),
         ("half an event", bad(raw("data: {\"choices\":[{\"delta\":{\"con")), "error", ""),
-        ("half an event after a whole one", bad(raw([event(delta), b"data: {\"choi".to_vec()].concat())), "error", "so far"),
-        ("an end without a reason", bad(text("so far").cut()), "error", "so far"),
-        ("a broken connection", bad(text("so far").broken("reset by peer https://model.test/v1?key=secret")), "error", "so far"),
+        ("half an event after a whole one", bad(raw([event(delta), b"data: {\"choi".to_vec()].concat())), "recovering", "so far fine"),
+        ("an end without a reason", bad(text("so far").cut()), "recovering", "so far fine"),
+        (
+            "a broken connection",
+            bad(text("so far").broken("reset by peer https://model.test/v1?key=secret")),
+            "recovering",
+            "so far fine",
+        ),
         ("no connection", bad(refused("connection refused")), "error", ""),
         ("an error in the stream", bad(text("so far").in_stream_error("invalid_request_error", "broken")), "error", "so far"),
         (
@@ -441,12 +446,12 @@ fn a_provider_may_answer_anything() {
             bad(raw(
                 [b"data: {\"choices\":[{\"delta\":{\"content\":\"".to_vec(), vec![0xff, 0xfe, 0xc3], b"\"}}]}\n\n".to_vec()].concat()
             )),
-            "error",
+            "recovering",
             "*",
         ),
         ("zeros", bad(raw(vec![0; 10_000])), "error", ""),
         ("silence", bad(stall()), "error", ""),
-        ("silence in mid-sentence", bad(text("so far").stall()), "error", "so far"),
+        ("silence in mid-sentence", bad(text("so far").stall()), "recovering", "so far fine"),
         ("an event without end", bad(raw(format!("data: {}", "x".repeat(limits::SSE_EVENT + 10)))), "error", ""),
         ("more calls than anybody needs", bad(calls((0..200).map(|_| ("nope", json!({}))))), "*", "*"),
     ];

@@ -537,28 +537,69 @@ fn a_connection_that_ends_without_a_word_is_tried_again() {
     assert_idle(&world);
 }
 
-// decision 34
+// decision 34: what a turn that has nothing may lose, and what waiting does not mend, is said at once; decision 37
 #[test]
 fn after_two_retries_the_error_is_shown() {
+    let broken = || refused("connection refused");
+    for (agent, trouble) in [(Custom::new(), broken as fn() -> Reply), (Custom::ending(), broken), (Custom::ending(), busy)] {
+        let world = World::new(agent).model(script![trouble(), trouble(), trouble(), text("later")]);
+        let tab = world.connect("S1");
+        let began = world.clock().now();
+        let request = tab.send("hi");
+        world.run();
+        assert_eq!((outcome(&tab, &request), world.provider_requests().len()), ("error".into(), 3));
+        let waited = world.clock().now() - began;
+        assert!((4_800..=7_200).contains(&waited), "two waits of about 2 s and 4 s: {waited} ms");
+        assert_eq!(world.said(), ["user: hi"]);
+        tab.send("again");
+        world.run();
+        assert_eq!(world.said().last().unwrap(), "assistant: later");
+        assert_idle(&world);
+    }
+}
+
+// decision 34, recovery D16: an overload is waited for, and meanwhile a tab is told so
+#[test]
+fn after_two_retries_an_overload_is_waited_for() {
     let world = plain(script![busy(), busy(), busy(), text("later")]);
     let tab = world.connect("S1");
-    let began = world.clock().now();
+    let request = tab.send("hi");
+    world.run_until(|world| !world.events_named("chat:recovery:scheduled").is_empty());
+    world.settle();
+    assert_eq!((outcome(&tab, &request), world.provider_requests().len()), ("recovering".into(), 3));
+    assert!(tab.recovering(), "{}", tab.story());
+    world.run();
+    assert_eq!((world.said(), world.provider_requests().len()), (vec!["user: hi".into(), "assistant: later".into()], 4));
+    assert_eq!((tab.said(), tab.status(), tab.recovering()), (world.said(), wakeful::testkit::Status::Ready, false));
+    assert_idle(&world);
+}
+
+// PV-47
+#[test]
+fn a_provider_that_forbids_the_retry_is_not_asked_again() {
+    let world = World::new(Custom::ending()).model(script![busy().header("x-should-retry", "false")]);
+    let tab = world.connect("S1");
     let request = tab.send("hi");
     world.run();
-    assert_eq!((outcome(&tab, &request), world.provider_requests().len()), ("error".into(), 3));
-    let waited = world.clock().now() - began;
-    assert!((4_800..=7_200).contains(&waited), "two waits of about 2 s and 4 s: {waited} ms");
-    assert_eq!(world.said(), ["user: hi"]);
-    tab.send("again");
+    assert_eq!((outcome(&tab, &request), world.provider_requests().len()), ("error".into(), 1));
+    assert_idle(&world);
+}
+
+// PV-47, decision 34
+#[test]
+fn a_provider_that_forbids_the_retry_is_not_asked_again_by_recovery() {
+    let world = plain(script![busy().header("x-should-retry", "false"), text("too much")]);
+    let tab = world.connect("S1");
+    let request = tab.send("hi");
     world.run();
-    assert_eq!(world.said().last().unwrap(), "assistant: later");
+    assert_eq!((outcome(&tab, &request), world.provider_requests().len()), ("error".into(), 1));
     assert_idle(&world);
 }
 
 // decision 34, PV-46
 #[test]
 fn a_provider_that_says_when_is_asked_then_and_one_that_says_too_late_is_not() {
-    let world = plain(script![busy().header("retry-after", "7"), text("fine"), busy().header("retry-after", "60")]);
+    let world = plain(script![busy().header("retry-after", "7"), text("fine"), busy().header("retry-after", "60"), text("late")]);
     let tab = world.connect("S1");
     let began = world.clock().now();
     tab.send("hi");
@@ -567,8 +608,9 @@ fn a_provider_that_says_when_is_asked_then_and_one_that_says_too_late_is_not() {
     assert_eq!(world.said()[1], "assistant: fine");
     let second = tab.send("and");
     world.settle();
-    assert_eq!((outcome(&tab, &second), world.clock().now() - began), ("error".into(), 7_000));
+    assert_eq!((outcome(&tab, &second), world.clock().now() - began), ("recovering".into(), 7_000));
     world.run();
+    assert_eq!((world.said()[3].as_str(), world.clock().now() - began), ("assistant: late", 67_000));
     assert_idle(&world);
 }
 
@@ -577,12 +619,27 @@ fn a_provider_that_says_when_is_asked_then_and_one_that_says_too_late_is_not() {
 fn a_model_call_that_showed_something_or_cannot_get_better_is_not_made_again() {
     let shown: fn() -> Reply = || text("so far").broken("connection reset");
     for (trouble, said) in [(shown, vec!["user: hi", "assistant: so far"]), (failing, vec!["user: hi"])] {
-        let world = plain(script![trouble()]);
+        let world = World::new(Custom::ending()).model(script![trouble()]);
         let tab = world.connect("S1");
         let request = tab.send("hi");
         world.run();
         assert_eq!((outcome(&tab, &request), world.provider_requests().len()), ("error".into(), 1));
         assert_eq!(world.said(), said);
+        assert_idle(&world);
+    }
+    for (trouble, ends, said, requests) in
+        [(shown, "recovering", vec!["user: hi", "assistant: so far and on"], 2), (failing, "error", vec!["user: hi"], 1)]
+    {
+        let world = plain(script![trouble(), text("and on")]);
+        let tab = world.connect("S1");
+        let request = tab.send("hi");
+        world.run();
+        assert_eq!((outcome(&tab, &request), world.provider_requests().len()), (ends.into(), requests));
+        assert_eq!((world.said(), tab.said()), (said.iter().map(|line| line.to_string()).collect(), world.said()));
+        if requests == 2 {
+            let told = world.provider_requests().pop().unwrap();
+            assert_eq!((told.roles().len(), &told.messages()[2]["content"]), (4, &json!("so far")));
+        }
         assert_idle(&world);
     }
 }
@@ -595,11 +652,10 @@ fn a_failure_in_a_later_step_keeps_what_the_tools_did() {
     let tab = world.connect("S1");
     let request = tab.send("hi");
     world.run();
-    assert_eq!(outcome(&tab, &request), "error");
+    assert_eq!(outcome(&tab, &request), "recovering");
     assert_eq!(parts(&world, 1)[1]["output"], "g done");
-    tab.send("and?");
-    world.run();
-    assert_eq!(world.provider_requests()[4].roles(), ["system", "user", "assistant", "tool", "user"]);
+    assert_eq!(world.provider_requests()[4].roles(), ["system", "user", "assistant", "tool"]);
+    assert_eq!((world.said()[1].as_str(), tab.said()), ("assistant: [wait output-available] I see", world.said()));
     assert_idle(&world);
 }
 
@@ -1305,7 +1361,7 @@ fn the_next_question_takes_down_the_notice_of_the_last_failure() {
 #[test]
 fn the_log_of_an_answer_whose_object_died_is_offered_and_closed() {
     for deltas in [25, 3, 0] {
-        let world = plain(script![text_deltas(&vec!["a"; deltas]).gate("never")]);
+        let world = World::new(Custom::ending()).model(script![text_deltas(&vec!["a"; deltas]).gate("never")]);
         let tab = world.socket("S1");
         post(&tab, "R", json!([user("u1", "hi")]), "submit-message");
         world.run();

@@ -247,11 +247,11 @@ fn an_interrupting_message_ends_the_turn_with_what_it_has() {
     assert_idle(&world);
 }
 
-// tools §5.4, recovery I6
+// tools §5.4, recovery I6, decision 35
 #[test]
 fn what_waits_waits_on_after_a_restart() {
     for sockets in [Sockets::Kept, Sockets::Closed] {
-        let world = world(Strategy::Debounce { ms: 300 }).model(script![text("a").gate("g"), text("c")]);
+        let world = world(Strategy::Debounce { ms: 300 }).model(script![text("a").gate("g"), text("again"), text("c")]);
         let tab = world.connect("S1");
         tab.send("A");
         world.run();
@@ -261,8 +261,8 @@ fn what_waits_waits_on_after_a_restart() {
         world.restart(sockets);
         world.run_for(60_000);
         world.run();
-        assert_eq!(world.said().last().unwrap(), "assistant: c", "{}", world.story());
-        assert_eq!(world.provider_requests().len(), 2, "B gave way");
+        assert_eq!(world.said(), ["user: A", "assistant: again", "user: B", "user: C", "assistant: c"], "{}", world.story());
+        assert_eq!(world.provider_requests().len(), 3, "B gave way");
         assert_eq!((world.jobs(), world.alarm_at()), (0, None));
     }
 }

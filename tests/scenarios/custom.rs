@@ -93,6 +93,11 @@ impl Custom {
         Self::default()
     }
 
+    /// One whose turns end with their object, and at errors that waiting would mend (decision 37).
+    pub fn ending() -> Self {
+        Self::new().config(|config| config.chat_recovery.enabled = false)
+    }
+
     pub fn config(mut self, change: impl FnOnce(&mut Config)) -> Self {
         change(&mut self.config);
         self

@@ -3,13 +3,13 @@
 use serde_json::json;
 use wakeful::testkit::{Client, Sockets, World, script, text, text_deltas};
 
-use crate::{Helper, assert_idle, world};
+use crate::{Helper, assert_idle, ending, world};
 
 // wire 157, decision 37, I8
 #[test]
 fn a_dead_answer_ends_aborted_and_its_beginning_is_kept() {
     for sockets in [Sockets::Kept, Sockets::Closed] {
-        let world = world().model(script![text_deltas(&["a"; 25]).gate("never")]);
+        let world = ending().model(script![text_deltas(&["a"; 25]).gate("never")]);
         let tab = world.connect("S1");
         let request = tab.send("hi");
         world.run();
@@ -34,7 +34,7 @@ fn a_dead_answer_ends_aborted_and_its_beginning_is_kept() {
 // recovery §6.8, zombie; I7
 #[test]
 fn a_superseded_incarnation_writes_nothing_and_shows_nothing() {
-    let world = world().model(script![text("one ").gate("g").text("two").text(" three"), text("again")]);
+    let world = world().model(script![text("one ").gate("g").text("two").text(" three"), text("anew"), text("again")]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();
@@ -48,7 +48,7 @@ fn a_superseded_incarnation_writes_nothing_and_shows_nothing() {
     assert!(!tab.story().contains("three"), "{}", tab.story());
     tab.send("again");
     world.run();
-    assert_eq!(world.said().last().unwrap(), "assistant: again");
+    assert_eq!(world.said(), ["user: hi", "assistant: anew", "user: again", "assistant: again"]);
     assert_idle(&world);
 }
 

@@ -356,13 +356,18 @@ fn errors_are_told_in_the_words_of_the_application() {
 #[test]
 fn the_application_may_judge_failures() {
     let failing = || http_error(400, json!({ "error": { "message": "odd" } }));
-    for (class, model_calls) in
-        [(None, 1), (Some(ErrorClass::Transient), 3), (Some(ErrorClass::RateLimit), 3), (Some(ErrorClass::Fatal), 1)]
-    {
+    for (class, model_calls) in [(None, 1), (Some(ErrorClass::Fatal), 1)] {
         let agent = Hooked { class, ..Hooked::new() };
-        let (world, status) = ask(agent, [failing(), failing(), failing()]);
+        let (world, status) = ask(agent, [failing()]);
         assert_eq!(status, Status::Error("Sorry: odd".into()));
         assert_eq!(world.provider_requests().len(), model_calls, "{class:?}");
+        assert_idle(&world);
+    }
+    for class in [ErrorClass::Transient, ErrorClass::RateLimit] {
+        let agent = Hooked { class: Some(class), ..Hooked::new() };
+        let (world, status) = ask(agent, [failing(), failing(), failing(), text("fine")]);
+        assert_eq!((status, world.said()), (Status::Ready, vec!["user: Go.".into(), "assistant: fine".into()]), "{class:?}");
+        assert_eq!(world.provider_requests().len(), 4, "{class:?}: two quick retries, then it is waited for");
         assert_idle(&world);
     }
     let agent = Hooked { class: Some(ErrorClass::Fatal), ..Hooked::new() };

@@ -30,8 +30,8 @@ use wakeful::{
 #[derive(Clone, Default)]
 pub struct Helper {
     pub gates: Option<Gates>,
-    /// Whether a turn goes on after a death; without it, it ends there.
-    pub recovers: bool,
+    /// Whether a turn ends with its object; otherwise it goes on.
+    pub ends: bool,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -45,7 +45,7 @@ impl Agent for Helper {
     }
 
     fn config(&self) -> Config {
-        let chat_recovery = ChatRecovery { enabled: self.recovers, ..ChatRecovery::default() };
+        let chat_recovery = ChatRecovery { enabled: !self.ends, ..ChatRecovery::default() };
         Config { chat_recovery, ..Config::default() }
     }
 
@@ -68,9 +68,9 @@ pub fn world() -> World<Helper> {
     World::new(Helper::default())
 }
 
-/// A world whose turns go on after a death.
-pub fn recovering() -> World<Helper> {
-    World::new(Helper { gates: None, recovers: true })
+/// A world whose turns end with their object (decision 37).
+pub fn ending() -> World<Helper> {
+    World::new(Helper { gates: None, ends: true })
 }
 
 /// Asserts that a turn waits for pages or people, and that this costs nothing: the object could sleep.

@@ -5,7 +5,7 @@ use std::{cell::RefCell, rc::Rc};
 use serde_json::{Value, json};
 use wakeful::{
     prelude::*,
-    testkit::{Client, Dial, FaultAt, Gates, Reply, Sockets, Status, World, call, calls, script, text},
+    testkit::{Client, Dial, FaultAt, Gates, Reply, Sockets, Status, World, call, calls, script, text, text_deltas},
 };
 
 use crate::{
@@ -487,6 +487,20 @@ const STRATEGIES: [MessageConcurrency; 8] = [
 // whatever a person does at whatever moment between a question and its continuation, all comes to rest
 #[test]
 fn all_comes_to_rest_whatever_is_done_at_whatever_moment() {
+    // Without these two, which the ignored tests below show by themselves.
+    let known = |moment: &str, action: &str, dies: Option<Sockets>| {
+        dies == Some(Sockets::Closed) && (moment == "preparing" || (moment, action) == ("streaming", "edit"))
+    };
+    all_comes_to_rest(Custom::new, known);
+}
+
+// the same where a turn ends with its object; decision 37
+#[test]
+fn all_comes_to_rest_without_recovery() {
+    all_comes_to_rest(Custom::ending, |_, _, _| false);
+}
+
+fn all_comes_to_rest(agent: fn() -> Custom, without: impl Fn(&str, &str, Option<Sockets>) -> bool) {
     let mut found = Vec::new();
     for moment in ["parked", "held", "asking", "armed", "preparing", "working", "streaming"] {
         for action in ["send", "regenerate", "edit", "resend", "clear", "stop", "abort", "submit", "continue", "add", "other"] {
@@ -494,10 +508,13 @@ fn all_comes_to_rest_whatever_is_done_at_whatever_moment() {
             let overlaps = matches!(action, "send" | "edit" | "other");
             for strategy in STRATEGIES.into_iter().take(if overlaps { STRATEGIES.len() } else { 1 }) {
                 for dies in [None, Some(Sockets::Kept), Some(Sockets::Closed)] {
+                    if without(moment, action, dies) {
+                        continue;
+                    }
                     let gates = Gates::default();
                     let (w, o, p) = (gates.clone(), gates.clone(), gates.clone());
                     let (asks, prepares) = (moment == "asking", moment == "preparing");
-                    let agent = Custom::new()
+                    let agent = agent()
                         .config(|c| c.message_concurrency = strategy)
                         .tools(move |_| {
                             let gates = w.clone();
@@ -634,6 +651,72 @@ fn text_deltas_gated() -> Reply {
     wakeful::testkit::text_deltas(&["a", "b"]).gate("more").text("c")
 }
 
+// wire 170, decision 32: an allowed call runs in the life that follows; its outcome comes to a tab that has no such call in its answer
+#[test]
+fn the_outcome_of_an_allowed_call_reaches_a_tab_that_lost_its_answer() {
+    for action in ["stop", "add", "send"] {
+        let gates = Gates::default();
+        let waits = gates.clone();
+        let agent = Custom::new()
+            .tools(|_| Tools::new().with(tool("pay", |_, _| async { Ok(json!("paid")) }).needs_approval()))
+            .before_turn(move |turn| {
+                let gates = waits.clone();
+                async move {
+                    if turn.continuation {
+                        gates.wait("prepare").await;
+                    }
+                    Ok(TurnPlan::default())
+                }
+            });
+        let script = script![calls([("look", json!({})), ("pay", json!({}))]), text("Paid."), text("More.")];
+        let world = World::new(agent).with_gates(&gates).unchecked_requests().model(script);
+        let (tab, other) = (page(&world, "S1"), world.connect("S2"));
+        tab.send("Go.");
+        world.run();
+        let open = tab.open_calls();
+        tab.tool_result(&open[0], json!(1));
+        tab.approve(&open[1], true);
+        world.run();
+        match action {
+            "stop" => tab.stop(),
+            "add" => ask(&world, |h| async move { h.add_messages(vec![UiMessage::user("n", "Note")]).await }).unwrap(),
+            _ => drop(tab.send("More?")),
+        }
+        world.settle();
+        world.restart(Sockets::Closed);
+        gates.open("prepare");
+        world.run_for(10_000);
+        world.reconnect(&tab);
+        world.reconnect(&other);
+        world.run();
+        for tab in [&tab, &other] {
+            assert_eq!((tab.status(), tab.said()), (Status::Ready, world.said()), "{action}\n{}", tab.story());
+        }
+    }
+}
+
+// recovery 84, decision 35: the stock hook's edit keeps the id of the message, and yet what was being answered is gone
+#[test]
+fn a_question_that_was_edited_is_not_recovered() {
+    let world = World::new(Custom::new()).model(script![text_deltas(&["a"; 25]).gate("never"), text("Fine."), text("Too much.")]);
+    let (tab, other) = (world.connect("S1"), world.connect("S2"));
+    tab.send("Go.");
+    world.run();
+    let question = tab.messages()[0]["id"].as_str().unwrap().to_owned();
+    tab.edit(&question, "Changed.");
+    world.settle();
+    world.restart(Sockets::Closed);
+    world.run_for(10_000);
+    world.reconnect(&tab);
+    world.reconnect(&other);
+    world.run();
+    assert_eq!(world.said(), ["user: Changed.", "assistant: Fine."]);
+    assert_eq!(world.events_named("chat:recovery:skipped")[0].fields["reason"], "conversation_changed");
+    for tab in [&tab, &other] {
+        assert_eq!((tab.status(), tab.said()), (Status::Ready, world.said()), "{}", tab.story());
+    }
+}
+
 /// A world whose model wants to pay, whose tool waits at the gate `work`, and its two tabs; the call is allowed and runs.
 fn paying() -> (World<Custom>, Client, Client) {
     let gates = Gates::default();
@@ -665,7 +748,7 @@ fn who_returns_after_a_death_sees_what_became_of_an_allowed_call() {
     world.reconnect(&tab);
     world.reconnect(&other);
     world.run();
-    assert_eq!(world.said()[1], "assistant: [pay output-error]");
+    assert_eq!(world.said()[1], "assistant: [pay output-error] Paid.");
     for tab in [&tab, &other] {
         assert_eq!(tab.said(), world.said(), "{}", tab.story());
     }
@@ -683,7 +766,7 @@ fn who_returns_after_a_death_sees_what_became_of_a_call() {
             Ok(json!("done"))
         }
     });
-    let world = World::new(agent).with_gates(&gates).model(script![call("work", json!({}))]);
+    let world = World::new(agent).with_gates(&gates).model(script![call("work", json!({})), text("Unclear.")]);
     let (tab, other) = (world.connect("S1"), world.connect("S2"));
     tab.send("Go.");
     world.run();
@@ -691,17 +774,26 @@ fn who_returns_after_a_death_sees_what_became_of_a_call() {
     world.reconnect(&tab);
     world.reconnect(&other);
     world.run();
+    assert_eq!(world.said()[1], "assistant: [work output-error] Unclear.");
     for tab in [&tab, &other] {
         assert_eq!(tab.said(), world.said(), "{}", tab.story());
     }
 }
 
+/// How the sockets fare and whether the turn goes on.
+const DEATHS: [(Sockets, bool); 4] =
+    [(Sockets::Kept, false), (Sockets::Closed, false), (Sockets::Kept, true), (Sockets::Closed, true)];
+
 // O5: words that were shown and not stored do not stay on a screen
 #[test]
 fn words_of_a_continuation_that_were_lost_with_the_object_leave_the_screens() {
-    for sockets in [Sockets::Kept, Sockets::Closed] {
+    for (sockets, recovers) in DEATHS {
         let lost = Reply::new().text("a").text("b").gate("more").text("c");
-        let (world, tab, open) = waiting(Custom::new(), &["look"], [lost]);
+        let agent = if recovers { Custom::new() } else { Custom::ending() };
+        let (world, tab, open) = waiting(agent, &["look"], [lost]);
+        if recovers {
+            world.answer(text("again"));
+        }
         let other = world.connect("S2");
         tab.tool_result(&open[0], json!(1));
         world.run();
@@ -713,8 +805,10 @@ fn words_of_a_continuation_that_were_lost_with_the_object_leave_the_screens() {
         }
         let third = world.connect("S3");
         world.run();
+        let words = if recovers { " again" } else { "" };
+        assert_eq!(world.said()[1], format!("assistant: [look output-available]{words}"));
         for tab in [&tab, &other, &third] {
-            assert_eq!((tab.said(), tab.status()), (world.said(), Status::Ready), "{sockets:?}\n{}", tab.story());
+            assert_eq!((tab.said(), tab.status()), (world.said(), Status::Ready), "{sockets:?} {recovers}\n{}", tab.story());
         }
     }
 }
@@ -722,9 +816,12 @@ fn words_of_a_continuation_that_were_lost_with_the_object_leave_the_screens() {
 // the same in a plain turn
 #[test]
 fn words_of_an_answer_that_were_lost_with_the_object_leave_the_screens() {
-    for sockets in [Sockets::Kept, Sockets::Closed] {
+    for (sockets, recovers) in DEATHS {
         let lost = Reply::new().text("a").text("b").gate("more").text("c");
-        let world = World::new(Custom::new()).model(script![lost]);
+        let world = World::new(if recovers { Custom::new() } else { Custom::ending() }).model(script![lost]);
+        if recovers {
+            world.answer(text("again"));
+        }
         let (tab, other) = (world.connect("S1"), world.connect("S2"));
         tab.send("Go.");
         world.run();
@@ -735,8 +832,9 @@ fn words_of_an_answer_that_were_lost_with_the_object_leave_the_screens() {
         }
         let third = world.connect("S3");
         world.run();
+        assert_eq!(world.said().get(1).map(String::as_str), recovers.then_some("assistant: again"));
         for tab in [&tab, &other, &third] {
-            assert_eq!((tab.said(), tab.status()), (world.said(), Status::Ready), "{sockets:?}\n{}", tab.story());
+            assert_eq!((tab.said(), tab.status()), (world.said(), Status::Ready), "{sockets:?} {recovers}\n{}", tab.story());
         }
     }
 }
@@ -798,12 +896,12 @@ fn a_step_that_failed_is_rolled_back_whoever_asked_for_it() {
         for n in 1.. {
             let (agent, _, gates) = office();
             let (world, tab, request) = if what == "decide" {
-                let (world, tab, id) = asked(agent, &gates, [text("Paid."), text("Next.")]);
+                let (world, tab, id) = asked(agent, &gates, [text("Paid."), text("Next."), text("Spare.")]);
                 tab.frame(approval(&id));
                 world.run();
                 (world, tab, String::new())
             } else {
-                let world = World::new(agent).with_gates(&gates).model(script![text("half").gate("g"), text("Next.")]);
+                let world = World::new(agent).with_gates(&gates).model(script![text("half").gate("g"), text("Next."), text("Spare.")]);
                 let tab = world.connect("S1");
                 let request = tab.send("Go.");
                 world.run();
@@ -979,6 +1077,8 @@ fn rows_of_the_release_before_are_taken_over() {
         "ALTER TABLE wk_call DROP COLUMN wait_ms",
         "DROP TABLE wk_submission",
         "ALTER TABLE wk_turn DROP COLUMN last_attempt_at",
+        "ALTER TABLE wk_turn DROP COLUMN claims",
+        "ALTER TABLE wk_turn DROP COLUMN stash",
         "UPDATE wk_meta SET v = '1' WHERE k = 'schema'",
         "INSERT INTO wk_msg (id, parent, role, turn, bytes, hash) SELECT 'q2', (SELECT v FROM wk_meta WHERE k = 'leaf'), 'user', NULL, 60, 'x'",
         "INSERT INTO wk_msg_part (id, n, body) VALUES ('q2', 0, '{\"id\":\"q2\",\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"text\":\"Pay.\"}]}')",
@@ -1003,8 +1103,11 @@ fn rows_of_the_release_before_are_taken_over() {
     world.reconnect(&tab);
     world.run();
     assert_eq!(texts(&world, "SELECT outcome || ' ' || settled_by FROM wk_call"), ["error repair"]);
-    assert_eq!(texts(&world, "SELECT DISTINCT state FROM wk_turn ORDER BY state"), ["aborted", "completed"]);
-    assert_eq!(texts(&world, "SELECT v FROM wk_meta WHERE k = 'schema'"), ["3"]);
+    assert_eq!(texts(&world, "SELECT DISTINCT state FROM wk_turn ORDER BY state"), ["completed"]);
+    let said =
+        ["user: Go.", "assistant: Fine.", "user: Pay.", "assistant: [pay output-error] Fine.", "user: More.", "assistant: Fine."];
+    assert_eq!(world.said(), said);
+    assert_eq!(texts(&world, "SELECT v FROM wk_meta WHERE k = 'schema'"), ["4"]);
     assert_eq!(unrest(&world, &[]), Vec::<String>::new());
     ask(&world, |h| async move { h.submit_messages(vec![UiMessage::user("s", "S")], SubmitOptions::default()).await }).unwrap();
     world.run();

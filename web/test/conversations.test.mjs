@@ -42,7 +42,11 @@ test("text of messages", () => {
   const user = { id: "u", role: "user", parts: [{ type: "file", mediaType: "image/png", url: "data:image/png;base64,", filename: "cat.png" }] };
   assert.equal(titleFrom([user]), "cat.png");
   assert.equal(titleFrom([{ id: "a", role: "assistant", parts: [{ type: "text", text: "hi" }] }]), undefined);
-  assert.equal(textOf({ id: "a", role: "assistant", parts: [{ type: "text", text: "a" }, { type: "step-start" }, { type: "text", text: "b" }] }), "a\n\nb");
+  const step = { type: "step-start" };
+  const said = (...parts) => textOf({ id: "a", role: "assistant", parts: parts.map((part) => (typeof part === "string" ? { type: "text", text: part } : part)) });
+  assert.equal(said("a", { type: "tool-x" }, step, "b"), "a\n\nb");
+  assert.equal(said("a", "b"), "a\n\nb");
+  assert.equal(said(step, "It is ", step, "", step, "sun", step, "ny"), "It is sunny", "interrupted twice, and one text");
   assert.equal(isVisible({ id: "a", role: "assistant", parts: [{ type: "step-start" }, { type: "text", text: " " }] }), false);
   assert.equal(isVisible({ id: "a", role: "assistant", parts: [{ type: "tool-x", toolCallId: "c", state: "input-streaming" }] }), true);
 });

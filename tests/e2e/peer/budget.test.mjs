@@ -3,50 +3,20 @@
 // Where the two are meant to differ, `judge` says how and why, and nowhere else.
 
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { before, test } from "node:test";
-import { fileURLToPath } from "node:url";
+import { EMPTY, differences, drawing, functions, hash, hashed, hashes, hex, ours, oursOf } from "./original.mjs";
 
-const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
 const NOW = 1_700_000_000_000;
 const BURST_MS = 30_000;
 const BLOCK = 1_000;
+const ANSWERS = ["--lib", "budget::tests::the_answers"];
 
-const golden = Object.fromEntries(
-  readFileSync(join(ROOT, "tests/golden/recovery/budget.txt"), "utf8").trim().split("\n").map((line) => line.split(" ")),
-);
+const golden = hashes("budget.txt");
 let peer;
 
 before(() => {
-  peer = functions(fileURLToPath(import.meta.resolve("agents/chat")), ["evaluateChatRecoveryIncident", "chatRecoveryBackoffSeconds"]);
+  peer = functions("agents/chat", ["evaluateChatRecoveryIncident", "chatRecoveryBackoffSeconds", "resolveChatRecoveryConfig"]);
 });
-
-/** These functions of a file, with the functions of it that they call. They use nothing else of it. */
-function functions(file, wanted) {
-  const text = readFileSync(file, "utf8");
-  const found = new Map();
-  const take = (name) => {
-    const source = text.match(new RegExp(`^(?:async )?function ${name}\\([^]*?^}`, "m"))?.[0];
-    if (!source || found.has(name)) return source !== undefined;
-    found.set(name, source);
-    for (const [, called] of source.matchAll(/\b(\w+)\(/g)) take(called);
-    return true;
-  };
-  for (const name of wanted) assert.ok(take(name), `${file} has no function ${name} any more`);
-  return new Function(`"use strict"; ${[...found.values()].join("\n")}\nreturn { ${wanted.join(", ")} };`)();
-}
-
-/** The draws of budget.rs: the same state gives the same inputs there. */
-function drawing() {
-  let state = 0;
-  return (...values) => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    return values[(state >>> 16) % values.length];
-  };
-}
 
 function input(draw) {
   const bounds = {
@@ -117,33 +87,6 @@ async function judge({ bounds, existing, progress, boots, parked, keep }) {
   );
 }
 
-/** FNV-1a of lines. */
-function hash(lines) {
-  let value = 0x811c9dc5;
-  for (const byte of Buffer.from(lines.map((line) => `${line}\n`).join(""))) value = Math.imul(value ^ byte, 0x01000193);
-  return (value >>> 0).toString(16).padStart(8, "0");
-}
-
-/** Ours, one by one. Only asked for where a hash differs. */
-function ours() {
-  const folder = mkdtempSync(join(tmpdir(), "budget-"));
-  try {
-    const file = join(folder, "answers");
-    const { stderr } = spawnSync("cargo", ["test", "--lib", "budget::tests::the_answers"], {
-      cwd: ROOT,
-      env: { ...process.env, BLESS: undefined, BUDGET_ANSWERS: file },
-      encoding: "utf8",
-    });
-    try {
-      return readFileSync(file, "utf8").split("\n");
-    } catch {
-      throw new Error(`our answers cannot be had:\n${stderr}`);
-    }
-  } finally {
-    rmSync(folder, { recursive: true });
-  }
-}
-
 // recovery 63
 test("the bounds of recovery are judged as the original judges them", async () => {
   const draw = drawing();
@@ -156,7 +99,7 @@ test("the bounds of recovery are judged as the original judges them", async () =
     for (const each of inputs) answers.push(await judge(each));
     for (const [verdict] of answers.map((answer) => answer.split(" "))) verdicts[verdict] = (verdicts[verdict] ?? 0) + 1;
     if (hash(answers) === golden[block]) continue;
-    const own = ours().slice(block * BLOCK);
+    const own = ours(ANSWERS, (file) => ({ BUDGET_ANSWERS: file })).slice(block * BLOCK);
     const at = answers.findIndex((answer, index) => answer !== own[index]);
     assert.notEqual(at, -1, `block ${block} agrees, and its hash is an old one: BLESS=1 cargo test --lib budget`);
     assert.fail(`input ${block * BLOCK + at}: ${JSON.stringify(inputs[at])}\n    ours: ${own[at]}\noriginal: ${answers[at]}`);
@@ -170,4 +113,158 @@ test("the waits between attempts are those of the original", () => {
     for (const asked of [undefined, 0, 1, 29, 31, 45, 60, 61, 600]) waits.push(`${peer.chatRecoveryBackoffSeconds(retries, asked)}`);
   }
   assert.equal(hash(waits), golden.backoff);
+});
+
+const DIFFERENCES = {
+  "recovery N13": "A clock that stepped back makes no burst. In the original everything is one until the clock has caught up.",
+  "recovery 66, I10": "A stall or a provider error is an attempt that ran. In the original it may be part of a burst of wakes.",
+  "recovery N2": "The time bound needs two attempts since the last progress. In the original one is enough, an outage counts as its time.",
+};
+const REASONS = [
+  undefined,
+  "interrupted_attempts_exceeded",
+  "work_budget_exceeded",
+  "no_progress_timeout",
+  "max_attempts_exceeded",
+];
+
+/** Every case around the thresholds of these bounds, in the order of `tests/differential.rs`. */
+function cases(bounds) {
+  const finite = (value) => (value === Infinity ? 1_000_000 : value);
+  const attempts = finite(bounds.maxAttempts);
+  const deaths = finite(bounds.maxInterruptedAttempts);
+  const work = finite(bounds.maxRecoveryWork);
+  const late = bounds.noProgressTimeoutMs === Infinity ? 1_000_000_000 : bounds.noProgressTimeoutMs;
+  const least = (value) => Math.max(0, value);
+  const all = [];
+  for (const trigger of [0, 1, 2, "stalled", "transient"]) {
+    for (const parked of [false, true]) {
+      all.push({ trigger, parked, existing: null, progress: 7 });
+      for (const made of [-1, 0, 1]) {
+        for (const gap of [-1, 29_999, 30_000, 30_001]) {
+          for (const idle of [late - 1, late, late + 1]) {
+            for (const since of [least(attempts - 2), attempts - 1, attempts]) {
+              for (const interruptedAttempts of [least(deaths - 2), deaths - 1]) {
+                for (const transientRetries of [attempts - 1, attempts]) {
+                  for (const worked of [least(work - 1), work]) {
+                    const existing = {
+                      attempt: since + 1,
+                      interruptedAttempts,
+                      transientRetries,
+                      progress: 7 + worked,
+                      workBaseline: 7,
+                      lastProgressAt: NOW - idle,
+                      lastAttemptAt: NOW - gap,
+                      attemptsInFlight: [{ isolate: "a" }, { isolate: "b" }].slice(0, Number(trigger) || 0),
+                    };
+                    all.push({ trigger, parked, existing, progress: 7 + worked + made });
+                  }
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+/** The original's verdict on a case, as the numbers of `tests/differential.rs`, with the differences that are meant. */
+async function verdict({ trigger, parked, existing, progress }, bounds, met) {
+  const died = typeof trigger === "number";
+  let asked;
+  const ask = async (existing, bounds, keep = true) => {
+    asked = false;
+    const shouldKeepRecovering = () => {
+      asked = true;
+      return keep;
+    };
+    const { incident } = await peer.evaluateChatRecoveryIncident({
+      identity: { requestId: "r", latestUserMessageId: "u", recoveryKind: "continue" },
+      trigger: died ? { kind: "interrupted", attempt: { isolate: "mine", token: "t" } } : { kind: "stalled" },
+      config: { ...bounds, shouldKeepRecovering },
+      existing: existing ?? undefined,
+      currentProgress: progress,
+      awaitingClientInteraction: parked,
+      now: NOW,
+    });
+    return incident;
+  };
+  const numbers = (incident) => [
+    REASONS.indexOf(incident.reason),
+    Number(asked),
+    incident.attempt,
+    incident.interruptedAttempts ?? 0,
+    // There the caller counts the retry after a transient error, once it is to happen.
+    (incident.transientRetries ?? 0) + Number(trigger === "transient" && !incident.reason),
+    incident.progress - incident.workBaseline,
+    NOW - incident.lastProgressAt,
+    NOW - incident.lastAttemptAt,
+  ];
+  let seen = existing;
+  let incident = await ask(seen, bounds);
+  let found = numbers(incident);
+  const differ = async (name, other, otherBounds = bounds) => {
+    seen = other;
+    incident = await ask(other, otherBounds);
+    const numbered = numbers(incident);
+    if (numbered.some((number, at) => number !== found[at])) met.happened(name);
+    found = numbered;
+  };
+  const apart = () => ({ ...seen, lastAttemptAt: NOW - BURST_MS });
+  if (seen && NOW < seen.lastAttemptAt) await differ("recovery N13", apart());
+  if (seen && !died && NOW - seen.lastAttemptAt < BURST_MS) await differ("recovery 66, I10", apart());
+  let held = bounds;
+  if (incident.reason === "no_progress_timeout" && incident.attempt < 3 && existing.lastAttemptAt <= existing.lastProgressAt) {
+    held = { ...bounds, noProgressTimeoutMs: Infinity };
+    await differ("recovery N2", seen, held);
+  }
+  if (found[1]) {
+    const refused = numbers(await ask(seen, held, false));
+    assert.deepEqual([refused[0], ...refused.slice(2, 4)], [-1, ...found.slice(2, 4)], "a no of the application seals, and changes nothing else");
+  }
+  return found;
+}
+
+// recovery §6.8, 3
+test("around every threshold the verdict is that of the original", async () => {
+  const met = differences(DIFFERENCES);
+  const known = hashes("thresholds.txt");
+  const verdicts = {};
+  let block = 0;
+  let count = 0;
+  for (const maxAttempts of [0, 1, undefined, Infinity]) {
+    for (const noProgressTimeoutMs of [0, 1, undefined, Infinity]) {
+      for (const maxRecoveryWork of [0, 1, undefined, Infinity]) {
+        for (const maxInterruptedAttempts of [0, 1, undefined, Infinity]) {
+          const bounds = peer.resolveChatRecoveryConfig({
+            maxAttempts,
+            noProgressTimeoutMs,
+            maxRecoveryWork,
+            maxInterruptedAttempts,
+          });
+          const all = cases(bounds);
+          const answers = [];
+          for (const each of all) answers.push(await verdict(each, bounds, met));
+          for (const [reason] of answers) verdicts[REASONS[reason] ?? "go"] = (verdicts[REASONS[reason] ?? "go"] ?? 0) + 1;
+          count += all.length;
+          if (hex(answers.flat().reduce(hashed, EMPTY)) !== known[block]) {
+            const own = oursOf("the_verdicts", block);
+            const at = answers.findIndex((answer, index) => answer.join(" ") !== own[index]);
+            assert.notEqual(at, -1, `block ${block} agrees, and its hash is an old one: BLESS=1 cargo test --test differential`);
+            assert.fail(
+              `${JSON.stringify({ maxAttempts, noProgressTimeoutMs, maxRecoveryWork, maxInterruptedAttempts })} ` +
+                `${JSON.stringify(all[at])}\n    ours: ${own[at]}\noriginal: ${answers[at].join(" ")}`,
+            );
+          }
+          block += 1;
+        }
+      }
+    }
+  }
+  assert.equal(block, Object.keys(known).length);
+  console.log(`${count} cases: ${JSON.stringify(verdicts)}; differences: ${JSON.stringify(met.counts)}`);
+  met.allHappened();
+  assert.equal(Object.keys(verdicts).length, REASONS.length, "some verdict never came");
 });

@@ -15,8 +15,8 @@ export const REASONS = {
     "A model call that broke before anything was shown is made again, at most twice, whatever broke it. The " +
     "original does so only for some refusals.",
   "decision 37":
-    "An answer whose server died ends as stopped, with what was kept of it. The original puts it back to work; so " +
-    "does this one with `Config::chat_recovery.enabled`, which is off until recovery is finished.",
+    "The request of an answer whose server died gets an end, `recovering`, and the answer goes on under another one. " +
+    "In the original it goes on as well, and the request gets no end.",
   "decision 43": "An error text says what to do and quotes the provider. The original shows what its library says.",
   "field Q-07": "One event that is not JSON is skipped. In the original it ends the answer with an error.",
   "PV-05": "An answer that is cut off before its end is an error. The original takes it for complete.",

@@ -5,7 +5,7 @@ use super::*;
 // recovery 2, D1; I6
 #[test]
 fn a_message_that_was_stored_is_answered_without_any_client() {
-    let world = recovering().model(script![text("one").gate("never"), text("answer")]);
+    let world = world().model(script![text("one").gate("never"), text("answer")]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run_until(|world| !world.provider_requests().is_empty());
@@ -19,7 +19,7 @@ fn a_message_that_was_stored_is_answered_without_any_client() {
 #[test]
 fn a_turn_that_waits_can_be_stopped() {
     let limited = http_error(429, json!({ "error": { "message": "slow down" } })).header("retry-after", "45");
-    let world = recovering().model(script![limited]);
+    let world = world().model(script![limited]);
     let tab = world.connect("S1");
     let request = tab.send("hi");
     world.run_until(|world| !world.events_named("chat:recovery:scheduled").is_empty());
@@ -33,7 +33,7 @@ fn a_turn_that_waits_can_be_stopped() {
 // recovery 6: stopped, and dead before that reached the provider.
 #[test]
 fn what_was_stopped_stays_stopped() {
-    let world = recovering().model(script![text_deltas(&["a"; 25]).gate("never")]);
+    let world = world().model(script![text_deltas(&["a"; 25]).gate("never")]);
     let tab = world.connect("S1");
     let request = tab.send("hi");
     world.run();
@@ -48,7 +48,7 @@ fn what_was_stopped_stays_stopped() {
 #[test]
 fn a_cleared_conversation_is_not_recovered() {
     let limited = http_error(429, json!({ "error": { "message": "slow down" } })).header("retry-after", "45");
-    let world = recovering().model(script![limited]);
+    let world = world().model(script![limited]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run_until(|world| !world.events_named("chat:recovery:scheduled").is_empty());
@@ -228,7 +228,7 @@ fn a_full_queue_refuses_the_next_message_whole() {
 // recovery 10, W26: nobody has to watch.
 #[test]
 fn a_turn_goes_on_when_its_tab_is_closed() {
-    let world = recovering().model(script![text_deltas(&["word "; 3]).gate("g").text("end")]);
+    let world = world().model(script![text_deltas(&["word "; 3]).gate("g").text("end")]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();

@@ -233,11 +233,13 @@ fn the_third_death_ends_it_where_that_is_the_bound() {
 fn the_application_is_asked_where_nothing_else_decides() {
     let asks = Rc::new(RefCell::new(Vec::new()));
     let heard = asks.clone();
-    let agent = agent().keeps_recovering(move |info| {
-        heard.borrow_mut().push(info.work);
-        true
-    });
-    let (world, _tab) = endless(agent, 30);
+    let (world, _tab) = endless(
+        agent().keeps_recovering(move |info| {
+            heard.borrow_mut().push(info.work);
+            true
+        }),
+        30,
+    );
     die_often(&world, 6, 31_000);
     assert_eq!((asks.borrow().len(), reasons(&world)), (3, vec![json!("interrupted_attempts_exceeded")]));
     assert!(asks.borrow().is_sorted() && asks.borrow()[0] > 0, "{asks:?}");
@@ -266,8 +268,8 @@ fn several_reasons_at_once_are_told_by_their_order() {
     let none = |_: &mut ChatRecovery| {};
     let deathless = |bounds: &mut ChatRecovery| bounds.max_interrupted_attempts = None;
     let tireless = |bounds: &mut ChatRecovery| (bounds.max_interrupted_attempts, bounds.max_recovery_work) = (None, None);
-    type Lift<'a> = &'a dyn Fn(&mut ChatRecovery);
-    let rows: [(Lift<'_>, &str); 3] =
+    type Change<'a> = &'a dyn Fn(&mut ChatRecovery);
+    let rows: [(Change, &str); 3] =
         [(&none, "interrupted_attempts_exceeded"), (&deathless, "work_budget_exceeded"), (&tireless, "no_progress_timeout")];
     for (lift, reason) in rows {
         let agent = agent().config(|config| {

@@ -5,7 +5,7 @@ use super::*;
 // wire 163: a flag that is older than a quarter of an hour says nothing any more.
 #[test]
 fn an_old_flag_is_not_shown() {
-    let world = recovering().model(script![text_deltas(&["a"; 25]).gate("never"), text("b").gate("never")]);
+    let world = world().model(script![text_deltas(&["a"; 25]).gate("never"), text("b").gate("never")]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();

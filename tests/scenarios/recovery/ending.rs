@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn a_newer_message_waits_for_the_turn_before_it() {
     let limited = http_error(429, json!({ "error": { "message": "slow down" } })).header("retry-after", "45");
-    let world = recovering().model(script![limited, text("first"), text("second")]);
+    let world = world().model(script![limited, text("first"), text("second")]);
     let tab = world.connect("S1");
     tab.send("one");
     world.run_until(|world| !world.events_named("chat:recovery:scheduled").is_empty());

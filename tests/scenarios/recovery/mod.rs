@@ -25,7 +25,7 @@ use wakeful::{
     limits,
     prelude::*,
     testkit::{
-        Client, Dial, Exchange, FaultAt, Gates, Reply, Script, Sockets, Status, World, call, calls, empty, http_error, raw, script,
+        Client, Dial, Exchange, FaultAt, Gates, Reply, Script, Sockets, Status, World, call, calls, http_error, raw, script,
         stall as silence, text, text_deltas,
     },
     wire::message::Part,
@@ -35,7 +35,7 @@ use crate::{
     Helper, assert_idle, assert_parked,
     custom::{Custom, Seen, tool},
     page_tools::{page, parts, rows, texts},
-    recovering,
+    world,
 };
 
 /// What the platform says when it replaces an object, and when one took too much memory.
@@ -142,13 +142,19 @@ fn turns<A: Agent>(world: &World<A>) -> Vec<String> {
 /// Asserts that nothing is under way, that no row of work is left, and that events told each interruption in order (I3, I4, I8, I14, I23).
 #[track_caller]
 fn assert_at_rest<A: Agent>(world: &World<A>) {
+    assert_nothing_left(world);
+    assert_told(&world.events());
+}
+
+/// Asserts that nothing is under way and that no row of work is left.
+#[track_caller]
+fn assert_nothing_left<A: Agent>(world: &World<A>) {
     assert_idle(world);
     assert_eq!(rows(world, "wk_attempt"), 0);
     assert_eq!(rows(world, "wk_outbox"), 0);
     assert_eq!(rows(world, "wk_turn WHERE ended_at IS NULL AND state <> 'parked'"), 0);
     assert_eq!(rows(world, "wk_call WHERE state <> 'settled' AND site = 'server' AND state <> 'awaiting_approval'"), 0);
     assert_eq!(rows(world, "wk_seg WHERE stream NOT IN (SELECT stream FROM wk_notice)"), 0);
-    assert_told(&world.events());
 }
 
 /// Asserts that every incident was told as `recovery.md` §2.13 says.

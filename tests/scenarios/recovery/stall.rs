@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn a_rate_limit_is_waited_for_across_a_death() {
     let limited = || http_error(429, json!({ "error": { "message": "slow down" } })).header("retry-after", "45");
-    let world = recovering().model(script![limited(), text("now")]);
+    let world = world().model(script![limited(), text("now")]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run_until(|world| !world.events_named("chat:recovery:scheduled").is_empty());

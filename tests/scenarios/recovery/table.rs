@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn an_answer_goes_on_in_the_message_it_began() {
     for sockets in [Sockets::Kept, Sockets::Closed] {
-        let world = recovering().model(script![text_deltas(&["a"; 25]).gate("never"), text("and the rest")]);
+        let world = world().model(script![text_deltas(&["a"; 25]).gate("never"), text("and the rest")]);
         let tab = world.connect("S1");
         tab.send("hi");
         world.run();
@@ -29,7 +29,7 @@ fn an_answer_goes_on_in_the_message_it_began() {
 // recovery 12, 28: the model sees its own words and the request to go on, and nobody else does.
 #[test]
 fn the_model_is_asked_to_go_on_from_its_own_words() {
-    let world = recovering().model(script![text_deltas(&["Oslo "; 20]).gate("never"), text("is sunny")]);
+    let world = world().model(script![text_deltas(&["Oslo "; 20]).gate("never"), text("is sunny")]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();
@@ -110,7 +110,7 @@ fn finished_steps_are_not_repeated() {
 // recovery 24, D17: what waiting does not mend is said at once.
 #[test]
 fn an_error_that_waiting_does_not_mend_ends_the_turn() {
-    let world = recovering().model(script![http_error(401, json!({ "error": { "message": "bad key" } }))]);
+    let world = world().model(script![http_error(401, json!({ "error": { "message": "bad key" } }))]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();
@@ -122,7 +122,7 @@ fn an_error_that_waiting_does_not_mend_ends_the_turn() {
 // recovery 25, D1: the answer that is to be replaced stays until there is a new one.
 #[test]
 fn a_regeneration_goes_on_as_one() {
-    let world = recovering().model(script![text("old"), text("n").gate("never"), text("new")]);
+    let world = world().model(script![text("old"), text("n").gate("never"), text("new")]);
     let tab = world.connect("S1");
     tab.send("hi");
     world.run();
@@ -211,13 +211,13 @@ fn dying_at_any_step_ends_in_the_same_conversation() {
         tab
     };
     let steps = {
-        let world = recovering();
+        let world = world();
         play(&world);
         std::iter::from_fn(|| world.step().then_some(())).count()
     };
     for at in 0..=steps {
         for sockets in [Sockets::Kept, Sockets::Closed] {
-            let world = recovering();
+            let world = world();
             let tab = play(&world);
             for _ in 0..at {
                 world.step();

@@ -7,6 +7,7 @@ import { remember } from "../lib/conversations";
 import { isTouch, prefersReducedMotion } from "../lib/device";
 import { useGoingOn } from "../lib/going-on";
 import { loadHistory } from "../lib/history";
+import { useLate } from "../lib/late";
 import { useOutbox, type Outbox } from "../lib/outbox";
 import { useAnnouncedAnswers, useDocumentStatus, useEscape, useFileDrop, useTitle } from "../lib/page-effects";
 import { noteReading, PAGE_TOOLS, READ_PAGE, readPage, SKIPPED } from "../lib/page-tools";
@@ -20,6 +21,7 @@ import { Confirm } from "./dialog";
 import { ArrowDown, Spinner, Trash } from "./icons";
 import { Message, type MessageActions } from "./message";
 import { ConnectionBanner, ConnectionPill, Parked, SharedNote, TurnError } from "./notices";
+import { PullThePlug } from "./plug";
 import { Scroller, Shell } from "./shell";
 import { Waitee, Waiting } from "./waiting";
 import { Welcome } from "./welcome";
@@ -35,6 +37,8 @@ const ENDING = {
   empty: "The answer was empty.",
   cut: "The connection was lost in mid-answer. What is shown is everything the server has of it.",
 };
+/** How long the server may take to say that an answer is carried on, until it counts as cut. */
+const CUT_MS = 1_000;
 /** How long the end of a stopped answer is waited for; the server sends it at once. */
 const STOP_MS = 5_000;
 
@@ -47,14 +51,15 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
   const [stopping, setStopping] = useState(false);
   const [clearOwed, setClearOwed] = useState(false);
   /** The message an answer was being written after, or into, when the connection broke, until its end is known. */
-  const [cutAt, setCutAt] = useState<string | null>(null);
+  const [cutAt, setCutAt] = useState<UIMessage | null>(null);
   const composer = useRef<ComposerHandle>(null);
   const scroll = useStickyScroll();
 
   const connection = useConnection(name, token, {
     onLost: () => {
       setStopping(false);
-      if (busy) setCutAt(messages.at(-1)?.id ?? null);
+      if (busy || isRecovering) setCutAt(messages.at(-1) ?? null);
+      else if (cut) setCutAt(null);
       outboxRef.current?.suspectAll();
     },
     onCleared: () => outboxRef.current?.empty(),
@@ -132,7 +137,10 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
   const endedHere = !busy && ended !== null && concerns(ended, messages) ? ended : null;
   const turnError = ownError ?? (endedHere?.outcome === "error" ? (endedHere.error ?? "The answer ended with an error.") : null);
 
-  const cut = idle && !isRecovering && last !== undefined && last.id === cutAt;
+  const lost = idle && !isRecovering && last !== undefined && last.id === cutAt?.id;
+  const cut = useLate(lost, CUT_MS);
+  const interrupted = (isRecovering && !busy) || (cutAt !== null && (!connection.synced || (lost && !cut)));
+  const drawn = isRecovering || interrupted ? whole(messages, live, cutAt) : messages;
   const blank = last === undefined || last.role === "user" || !isVisible(last);
   const ending = turnError !== null ? null : endedHere !== null ? endingOf(endedHere, blank) : cut ? "cut" : null;
 
@@ -240,6 +248,7 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
         tools={
           <>
             <ConnectionPill state={connection.state} />
+            {connection.plug && <PullThePlug name={name} token={token} agent={agent} />}
             <IconButton label="Clear this conversation" title="Clear conversation" data-testid="clear" disabled={messages.length === 0} onClick={() => setClearing(true)}>
               <Trash />
             </IconButton>
@@ -256,13 +265,13 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
                 Show {Math.min(PAGE, from)} earlier messages
               </button>
             )}
-            {messages.slice(from).map((message, index, shown) => (
+            {drawn.slice(from).map((message, index, shown) => (
               <Message
                 key={message.id}
                 message={message}
-                live={message === live}
+                live={message.role === "assistant" && index === shown.length - 1 && (live !== undefined || interrupted)}
                 locked={!idle}
-                last={message === last}
+                last={index === shown.length - 1}
                 continued={message.role === "assistant" && live !== undefined && shown[index + 1] === live}
                 queued={false}
                 online={online}
@@ -270,10 +279,10 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
               />
             ))}
             {busy && (live === undefined || !isVisible(live) || status === "submitted" || goingOn) && <Waiting />}
-            {isRecovering && !busy && (
+            {interrupted && (
               <p className="state-line" role="status" data-testid="recovering">
                 <Spinner size={16} />
-                The answer was interrupted. It is being picked up where it stopped…
+                Interrupted. Carrying on…
               </p>
             )}
             {turnError !== null && (
@@ -353,6 +362,18 @@ function hintFor(online: boolean, busy: boolean): string {
   if (!online) return "Not connected: messages wait here";
   if (isTouch()) return busy ? "Sending now queues" : "";
   return busy ? "Enter queues, Esc stops" : "Enter sends, Shift+Enter starts a new line";
+}
+
+/**
+ * The messages while an interrupted answer is carried on. What follows it arrives as a message of its own until the server has joined
+ * them, and the answer is missing for the moment in which the server reads it; on screen it is one, and stays.
+ */
+function whole(messages: readonly UIMessage[], live: UIMessage | undefined, cutAt: UIMessage | null): readonly UIMessage[] {
+  const begun = messages.at(-2);
+  if (live !== undefined && live === messages.at(-1) && begun?.role === "assistant")
+    return [...messages.slice(0, -2), { ...begun, parts: [...begun.parts, { type: "step-start" }, ...live.parts] }];
+  const missing = cutAt?.role === "assistant" && messages.at(-1)?.role === "user" && messages.every(({ id }) => id !== cutAt.id);
+  return missing ? [...messages, cutAt] : messages;
 }
 
 /** Whether an ended turn is about what is on screen: its question is the latest one, or it had none. */

@@ -39,6 +39,7 @@ export const Spinner = icon(<path className="spin" d="M10 3.500a6.500 6.500 0 1 
 export const Question = icon(<><circle cx="10" cy="10" r="6.500" /><path d="M8.100 8.200a1.900 1.900 0 1 1 2.700 1.800c-.5.300-.8.600-.8 1.200v.2m0 2.100v.1" /></>);
 export const Forward = icon(<path d="m4.500 5.500 4.500 4.500-4.500 4.500m6-9 4.500 4.500-4.500 4.500" />);
 export const Note = icon(<path d="M5.200 3.500h9.600c.7 0 1.200.5 1.200 1.200v7.100L11.800 16H5.200c-.7 0-1.200-.5-1.200-1.200V4.700c0-.7.500-1.200 1.200-1.200ZM11.500 16v-3.200c0-.7.500-1.200 1.200-1.200H16M7 7h6m-6 3h3" />);
+export const Plug = icon(<path d="M7.500 3v3.500m5-3.500v3.500M5.500 6.500h9v2.800a4.500 4.500 0 0 1-9 0V6.500Zm4.500 7.300V17" />);
 
 export function Logo({ size = 24 }: { size?: number }) {
   return (

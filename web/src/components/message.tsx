@@ -2,7 +2,7 @@
 import { isToolUIPart, type FileUIPart, type SourceDocumentUIPart, type SourceUrlUIPart, type UIMessage } from "ai";
 import { memo, useEffect, useRef, useState, type KeyboardEvent } from "react";
 import { flushSync } from "react-dom";
-import { isVisible, textOf } from "../lib/text";
+import { isVisible, joined, textOf } from "../lib/text";
 import { CopyButton, IconButton } from "./button";
 import { Files } from "./files";
 import { Clock, External, Pencil, Refresh } from "./icons";
@@ -18,7 +18,7 @@ export type MessageActions = {
 
 type MessageProps = {
   message: UIMessage;
-  /** The message is being written right now. */
+  /** The message is being written right now, or will be as soon as the server is back. */
   live: boolean;
   /** A turn is under way, or nobody would hear: history cannot be rewritten now. */
   locked: boolean;
@@ -90,9 +90,10 @@ type PartsProps = Pick<MessageProps, "message" | "live" | "last" | "online"> & {
 
 function Parts({ message, live, last, online, tools }: PartsProps) {
   const sources: (SourceUrlUIPart | SourceDocumentUIPart)[] = [];
-  const shown = message.parts.map((part, index) => {
+  const parts = joined(message.parts);
+  const shown = parts.map((part, index) => {
     // Providers may leave a part "streaming" for ever when a turn breaks off; only the last part of a live answer is.
-    const growing = live && index === message.parts.length - 1;
+    const growing = live && index === parts.length - 1;
     if (isToolUIPart(part)) return <ToolCard key={part.toolCallId} part={part} live={live} last={last} online={online} answers={tools} />;
     switch (part.type) {
       case "text":

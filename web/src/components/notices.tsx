@@ -1,6 +1,7 @@
 /** What the page says about the connection and about answers that did not come, each with what to do about it. */
 import { useSyncExternalStore, type ReactNode } from "react";
 import type { Connection, ConnectionState } from "../lib/connection";
+import { useLate } from "../lib/late";
 import type { Waiting } from "../lib/tool-calls";
 import { Alert, Clock, Note, Refresh, Spinner } from "./icons";
 
@@ -34,9 +35,13 @@ function useDeviceOnline(): boolean {
   );
 }
 
+/** Most connections are back before anybody wonders. */
+const LATE_MS = 2_500;
+
 export function ConnectionBanner({ connection }: { connection: Connection }) {
   const { agent, state, obstacle } = connection;
   const deviceOnline = useDeviceOnline();
+  const late = useLate(state === "reconnecting", LATE_MS);
   const again = (label: string) => (
     <button type="button" className="button small" data-testid="reconnect" onClick={() => agent.reconnect()}>
       {label}
@@ -52,7 +57,7 @@ export function ConnectionBanner({ connection }: { connection: Connection }) {
       </Banner>
     );
   }
-  if (state === "online" || (state === "connecting" && obstacle === null)) return null;
+  if (state === "online" || ((state === "connecting" || (!late && deviceOnline)) && obstacle === null)) return null;
   if (!deviceOnline) {
     return (
       <Banner tone="warn" icon={<Alert size={16} />}>

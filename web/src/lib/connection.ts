@@ -10,6 +10,8 @@ export const AGENT = "ChatAgent";
 const AGENT_PATH = "chat-agent";
 /** As long as the chat hook itself waits for the answer to its probe. */
 const PROBE_MS = 5_000;
+/** How long to wait before the first attempt at another connection, at least; doubled at most. Each further one waits longer. */
+const RECONNECT_MS = 300;
 /** Close codes 4401 and 4403 carry the HTTP status of a refusal. */
 const APPLICATION_CLOSE = 4_000;
 
@@ -34,7 +36,10 @@ export function useConnection(name: string, token: string | null, events: WireEv
   const [synced, setSynced] = useState(false);
   const live = useRef<string | null>(null);
   const [stream, setStream] = useState<Stream>(null);
+  const [plug, setPlug] = useState(false);
   const open = useRef(false);
+  // Not all pages of a server that was replaced in the same moment; and sooner than the library's seconds, since people watch.
+  const [minReconnectionDelay] = useState(() => RECONNECT_MS * (1 + Math.random()));
   const query = useMemo(() => (token === null ? undefined : { token }), [token]);
   const handlers = useRef(events);
   useEffect(() => {
@@ -64,6 +69,9 @@ export function useConnection(name: string, token: string | null, events: WireEv
       case "cf_agent_chat_clear":
         handlers.current.onCleared();
         break;
+      case "wakeful_plug":
+        setPlug(true);
+        break;
     }
   }, []);
 
@@ -74,6 +82,7 @@ export function useConnection(name: string, token: string | null, events: WireEv
     // The socket library assumes TLS for every host it does not know as local; the page knows better.
     protocol: location.protocol === "https:" ? "wss" : "ws",
     query,
+    minReconnectionDelay,
     onOpen: () => {
       open.current = true;
       setState("online");
@@ -112,6 +121,8 @@ export function useConnection(name: string, token: string | null, events: WireEv
     /** Connected, and the server has said whether a turn is under way. */
     synced: synced && state === "online",
     stream,
+    /** The server lets its plug be pulled, for demonstrations. */
+    plug,
     /** The request whose answer is being streamed, whoever asked for it. */
     liveRequest: useCallback(() => live.current, []),
   };
@@ -119,7 +130,7 @@ export function useConnection(name: string, token: string | null, events: WireEv
 
 type Frame = { type?: string; id?: string; done?: boolean; error?: boolean; continuation?: boolean; messages?: { id: string }[] };
 
-const WATCHED = /"type":\s*"cf_agent_(?:stream_|use_chat_response|chat_clear|chat_messages)/;
+const WATCHED = /"type":\s*"(?:wakeful_plug|cf_agent_(?:stream_|use_chat_response|chat_clear|chat_messages))/;
 
 function readFrame(data: unknown, transcript: boolean): Frame | null {
   if (typeof data !== "string" || !WATCHED.test(data)) return null;
@@ -131,12 +142,17 @@ function readFrame(data: unknown, transcript: boolean): Frame | null {
   }
 }
 
+/** The address of something of the conversation's object. */
+export function addressOf(name: string, token: string | null, path: string): URL {
+  const address = new URL(`/agents/${AGENT_PATH}/${encodeURIComponent(name)}/${path}`, location.origin);
+  if (token !== null) address.searchParams.set("token", token);
+  return address;
+}
+
 /** Asks over HTTP why no socket can be had. `null`: nothing is wrong there, or nobody answers at all. */
 async function diagnose(name: string, token: string | null): Promise<string | null> {
-  const address = new URL(`/agents/${AGENT_PATH}/${encodeURIComponent(name)}/get-messages`, location.origin);
-  if (token !== null) address.searchParams.set("token", token);
   try {
-    const { ok, status } = await fetch(address, { method: "HEAD" });
+    const { ok, status } = await fetch(addressOf(name, token, "get-messages"), { method: "HEAD" });
     reportStatus(status);
     return ok ? null : `The server answers with HTTP status ${status}.`;
   } catch {

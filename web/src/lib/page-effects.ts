@@ -45,7 +45,7 @@ export function useEscape(active: boolean, action: () => void): void {
   useEffect(() => {
     if (!active) return;
     const onKeyDown = (event: KeyboardEvent) => {
-      if (event.key === "Escape" && !event.defaultPrevented && document.querySelector("dialog[open]") === null) action();
+      if (event.key === "Escape" && !event.defaultPrevented && document.querySelector("dialog[open], [popover][data-open=true]") === null) action();
     };
     window.addEventListener("keydown", onKeyDown);
     return () => window.removeEventListener("keydown", onKeyDown);

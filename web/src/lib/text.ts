@@ -1,8 +1,32 @@
 /** Plain text out of messages: for copying, titles and announcements. */
 import type { UIMessage } from "ai";
 
+type Part = UIMessage["parts"][number];
+
+/**
+ * The parts of a message. What was interrupted goes on in a step of its own; here it is one: a text goes on where it stopped, thoughts
+ * were had anew.
+ */
+export function joined(parts: readonly Part[]): Part[] {
+  const whole: Part[] = [];
+  let stepped = false;
+  for (const part of parts) {
+    if (part.type === "step-start") {
+      stepped = true;
+      continue;
+    }
+    if (part.type === "text" && part.text === "") continue;
+    const before = stepped ? whole.at(-1) : undefined;
+    if (part.type === "text" && before?.type === "text") whole[whole.length - 1] = { ...part, text: before.text + part.text };
+    else if (part.type === "reasoning" && before?.type === "reasoning") whole[whole.length - 1] = part;
+    else whole.push(part);
+    stepped = false;
+  }
+  return whole;
+}
+
 export function textOf(message: UIMessage): string {
-  return message.parts.flatMap((part) => (part.type === "text" && part.text !== "" ? [part.text] : [])).join("\n\n");
+  return joined(message.parts).flatMap((part) => (part.type === "text" && part.text !== "" ? [part.text] : [])).join("\n\n");
 }
 
 /** What a conversation is called: its first user message, or the name of the first file sent. */

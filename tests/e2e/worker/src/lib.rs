@@ -3,6 +3,7 @@
 #![cfg_attr(not(target_arch = "wasm32"), allow(dead_code))]
 
 mod desk;
+mod killed;
 mod probe;
 #[cfg(target_arch = "wasm32")]
 mod routes;

@@ -4,23 +4,33 @@ use wakeful::{
     ChatRecovery, Config, MessageConcurrency,
     durable::{
         Cors, Gate, RouteOptions, Target, route, route_to,
-        worker::{Context, Env, Request, Response, Result, event},
+        worker::{Context, Env, Fetch, Method, Request, RequestInit, Response, Result, event},
     },
     model::ModelRef,
     runtime::router::query_param,
 };
 
-use crate::{desk::Clerk, probe::Probe, twin::Twin};
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use crate::{
+    desk::Clerk,
+    killed::{Killed, Post},
+    probe::Probe,
+    twin::Twin,
+};
 
 wakeful::durable_agent!(pub struct OpenState for Probe = |env| Probe::new(Config { client_state: true, ..Config::default() }, model(env)));
 wakeful::durable_agent!(pub struct ClosedState for Probe = |env| Probe::new(Config::default(), model(env)));
 wakeful::durable_agent!(
     pub struct Anonymous for Probe = |env| Probe::new(Config { client_state: true, send_identity: false, ..Config::default() }, model(env))
 );
-wakeful::durable_agent!(pub struct Lasting for Probe = |env| {
-    let chat_recovery = ChatRecovery { enabled: true, ..ChatRecovery::default() };
+wakeful::durable_agent!(pub struct Ending for Probe = |env| {
+    let chat_recovery = ChatRecovery { enabled: false, ..ChatRecovery::default() };
     Probe::new(Config { chat_recovery, ..Config::default() }, model(env))
 });
+wakeful::durable_agent!(pub struct Mortal for Killed = |env| Killed::new(model(env), var(env, "BUILD").unwrap_or_default(), post(env)));
 wakeful::durable_agent!(pub struct Desk for Clerk = |env| Clerk::new(model(env)));
 
 // What is compared with the original: one agent, a class for each way to treat messages that overlap.
@@ -32,16 +42,39 @@ wakeful::durable_agent!(
     pub struct DebounceChat for Twin = |env| Twin::new(MessageConcurrency::Debounce { ms: 300 }, model(env))
 );
 
+fn var(env: &Env, name: &str) -> Option<String> {
+    env.var(name).ok().map(|v| v.to_string())
+}
+
 fn model(env: &Env) -> ModelRef {
-    let var = |name: &str| env.var(name).ok().map(|v| v.to_string());
-    let mut model = ModelRef::from(var("MODEL").unwrap_or_else(|| "demo".into()));
-    model.base_url = var("MODEL_BASE_URL");
+    let mut model = ModelRef::from(var(env, "MODEL").unwrap_or_else(|| "demo".into()));
+    model.base_url = var(env, "MODEL_BASE_URL");
     model
+}
+
+/// The endpoint where effects are counted: the var `EFFECTS`.
+fn post(env: &Env) -> Post {
+    let base = var(env, "EFFECTS").unwrap_or_default();
+    Rc::new(move |path, body| {
+        let url = format!("{base}/{path}");
+        Box::pin(async move {
+            let send = async {
+                let mut init = RequestInit::new();
+                init.with_method(Method::Post).with_body(Some(body.to_string().into()));
+                Fetch::Request(Request::new_with_init(&url, &init)?).send().await?.json::<Value>().await
+            };
+            send.await.map_err(|e| e.to_string())
+        })
+    })
 }
 
 #[event(fetch)]
 async fn fetch(request: Request, env: Env, _: Context) -> Result<Response> {
     let path = request.path();
+    if let Some(name) = path.strip_prefix("/id/") {
+        // The name of an object's file, for who looks into it.
+        return Response::ok(env.durable_object("Mortal")?.id_from_name(name)?.to_string());
+    }
     if path == "/chat" || path.starts_with("/chat/") {
         let target = Target { class_name: "OpenState".into(), name: "mapped".into() };
         return route_to(&request, &env, &target, &RouteOptions::new()).await;
