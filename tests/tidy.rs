@@ -37,6 +37,17 @@ const TURN_ROWS_LATER: &[(&str, RangeInclusive<u16>)] = &[
     ("the HTTP session", 123..=143),
 ];
 
+/// The acceptance scenarios of recovery.
+const RECOVERY_ROWS: RangeInclusive<u16> = 1..=128;
+/// Those that only the real runtime can show, and the file that does.
+const RECOVERY_ON_WORKERD: &[(&str, &[u16])] = &[("tests/e2e/recovery.test.mjs", &[92])];
+/// Those that no test of today names, and why.
+const RECOVERY_LATER: &[(&str, &[RangeInclusive<u16>])] = &[
+    ("sub-agents, and the tools of a page that a caller hands over with its call", &[40..=40, 95..=101, 105..=105]),
+    ("compaction", &[58..=58, 71..=73]),
+    ("only on the real runtime, where no test shows it yet", &[39..=39, 93..=93, 113..=115, 120..=120, 122..=122]),
+];
+
 /// A file of the repository with its text.
 struct File {
     /// Its path from the root, with `/`.
@@ -390,7 +401,11 @@ fn is_run(path: &str) -> bool {
     let text = |path: &str| fs::read_to_string(root().join(path)).unwrap_or_default();
     match path.strip_prefix("tests/scenarios/").and_then(|file| file.strip_suffix(".rs")) {
         Some("main") | None => !path.starts_with("tests/e2e/worker/") || text("scripts/test.mjs").contains("tests/e2e/worker"),
-        Some(module) => text("tests/scenarios/main.rs").lines().any(|line| line.trim() == format!("mod {module};")),
+        Some(module) => {
+            let names = |file: &str, module: &str| text(file).lines().any(|line| line.trim() == format!("mod {module};"));
+            let (folder, file) = module.split_once('/').unwrap_or((module, "mod"));
+            names("tests/scenarios/main.rs", folder) && (file == "mod" || names(&format!("tests/scenarios/{folder}/mod.rs"), file))
+        }
     }
 }
 
@@ -443,6 +458,61 @@ fn cited(text: &str) -> BTreeSet<u16> {
     rows
 }
 
+/// The rows in citations such as `recovery 12, 28, D3; I5`.
+fn recovery_rows(text: &str) -> BTreeSet<u16> {
+    let mut rows = BTreeSet::new();
+    for (at, word) in text.match_indices("recovery ") {
+        let line = text[at + word.len()..].lines().next().unwrap_or_default();
+        for item in line.split([',', ';', ':', '(', ')']).map(str::trim) {
+            let item = item.strip_prefix("recovery ").unwrap_or(item);
+            let is_label = item.starts_with(|c: char| "BCDIKNPQW§".contains(c)) && item.chars().skip(1).all(|c| !c.is_alphabetic());
+            match range(item) {
+                Some(range) => rows.extend(range),
+                // Labels may stand between rows; anything else ends the list.
+                None if is_label => {}
+                None => break,
+            }
+        }
+    }
+    rows
+}
+
+/// What the tests of a file cite: Rust functions that `cargo test` runs, and comments inside the tests of the real runtime.
+fn recovery_rows_of(file: &File) -> BTreeSet<u16> {
+    if file.is_below("tests/e2e") && file.extension() == "mjs" {
+        let body = file.text.lines().skip_while(|line| line.starts_with("//"));
+        return body.filter_map(|line| line.split_once("//")).flat_map(|(_, comment)| recovery_rows(comment)).collect();
+    }
+    if file.extension() != "rs" || file.path == "tests/tidy.rs" || !is_run(&file.path) {
+        return BTreeSet::new();
+    }
+    let names = file.text.lines().filter_map(|line| line.trim_start().strip_prefix("fn ")?.split_once('(')).map(|(name, _)| name);
+    let blocks = names.filter_map(|name| block(&file.text, name)).filter(|block| !block.contains("#[ignore"));
+    let comments = blocks.flat_map(str::lines).filter_map(|line| line.split_once("//")).map(|(_, comment)| comment);
+    comments.flat_map(recovery_rows).collect()
+}
+
+#[test]
+fn every_scenario_of_recovery_is_proven_or_named_as_later() {
+    let cited: Vec<(String, BTreeSet<u16>)> = files().iter().map(|file| (file.path.clone(), recovery_rows_of(file))).collect();
+    let by =
+        |row: u16, file: Option<&str>| cited.iter().any(|(path, rows)| file.is_none_or(|file| file == path) && rows.contains(&row));
+    let mut found = Vec::new();
+    for row in RECOVERY_ROWS {
+        let later = RECOVERY_LATER.iter().find(|(_, rows)| rows.iter().any(|rows| rows.contains(&row)));
+        let workerd = RECOVERY_ON_WORKERD.iter().find(|(_, rows)| rows.contains(&row));
+        match (later, workerd) {
+            (Some(_), _) if by(row, None) => found.push(format!("recovery {row} is named by a test and as later")),
+            (Some(_), None) => {}
+            (None, Some((file, _))) if by(row, Some(file)) => {}
+            (_, Some((file, _))) => found.push(format!("recovery {row} is not cited by {file}")),
+            (None, None) if by(row, None) => {}
+            (None, None) => found.push(format!("recovery {row} is proven nowhere")),
+        }
+    }
+    assert_none(found);
+}
+
 /// The rows in citations such as `T31, T34–T40`.
 fn turn_rows(line: &str) -> Vec<u16> {
     let number = |word: &str| word.strip_prefix('T').filter(|digits| (2..=3).contains(&digits.len()))?.parse::<u16>().ok();
@@ -470,6 +540,15 @@ fn every_row_of_turns_and_tools_is_named_by_a_test_or_as_later() {
 #[test]
 fn citations_are_read_as_people_write_them() {
     assert_eq!(turn_rows(" T31, T34–T36, tools T7, T-01; T62a, T105"), [31, 34, 35, 36, 105]);
+    for (text, rows) in [
+        ("recovery 11, 21, D12, I2; N12: a log, 7", vec![11, 21]),
+        ("T27, recovery 4.4: nobody, 5", vec![]),
+        ("recovery §6.8: every crash point, 3", vec![]),
+        ("recovery 49, recovery 50, recovery N2: a late alarm", vec![49, 50]),
+        ("budgets of recovery and 4", vec![]),
+    ] {
+        assert_eq!(recovery_rows(text), rows.into_iter().collect(), "{text}");
+    }
     for (text, rows) in [
         ("// wire 58, 60, 61, O3", vec![58, 60, 61]),
         ("// wire 97, §4.3, 142", vec![97, 142]),

@@ -78,13 +78,11 @@ fn rows_that_contradict_each_other_come_to_rest() {
         ("an owed hook that says nothing", vec!["INSERT INTO wk_outbox (id, kind, payload, due_at) VALUES ('x', 'exhausted', '{}', 0)".into()]),
     ];
     for (name, statements) in cases {
-        let world = World::new(agent()).model(script![text_deltas(&["word "; 25]).gate("never")]);
-        world.answer(Script::function(|_| text("fine")));
-        // Once a script is a function, it answers everything.
-        world.answer(Script::function({
-            let first = Cell::new(true);
-            move |_| if first.replace(false) { text_deltas(&["word "; 25]).gate("never") } else { text("fine") }
-        }));
+        let first = Cell::new(true);
+        let world = World::new(agent()).model_fn(move |_| match first.replace(false) {
+            true => text_deltas(&["word "; 25]).gate("never"),
+            false => text("fine"),
+        });
         let tab = world.connect("S1");
         tab.send("hi");
         world.run();
@@ -94,7 +92,6 @@ fn rows_that_contradict_each_other_come_to_rest() {
         world.restart(Sockets::Closed);
         world.reconnect(&tab);
         world.run_for(120_000);
-        world.answer(Script::function(|_| text("fine")));
         tab.send("and now?");
         world.run();
         assert_eq!(world.said().last().map(String::as_str), Some("assistant: fine"), "{name}: {:?}\n{}", world.said(), world.story());

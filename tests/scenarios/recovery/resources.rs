@@ -254,9 +254,9 @@ fn a_replaced_incarnation_writes_and_shows_nothing() {
     assert_at_rest(&world);
 }
 
-// recovery 117, W28: a thousand turns, every tenth interrupted, leave their messages and nothing to do.
+// recovery 117, W28: more turns than are kept, every tenth interrupted, leave their messages and nothing to do.
 #[test]
-fn a_thousand_turns_leave_nothing_to_do() {
+fn any_number_of_turns_leaves_nothing_to_do() {
     // What is read of the conversation, and what is shown of it, is not the point here.
     let agent = agent().config(|config| config.hydration_budget = 1_000);
     let world = World::new(agent).model_fn(|request| match request.last_user().as_str() {
@@ -264,7 +264,7 @@ fn a_thousand_turns_leave_nothing_to_do() {
         _ => text_deltas(&["word "; 12]).gate("never"),
     });
     let tab = world.dial(Dial::new("S1").raw().query("quiet"));
-    for n in 0..1_000 {
+    for n in 0..300 {
         let text = if n % 10 == 0 { "die" } else { "live" };
         let message = json!({ "id": format!("q{n}"), "role": "user", "parts": [{ "type": "text", "text": text }] });
         let body = json!({ "messages": [message] }).to_string();
