@@ -537,6 +537,11 @@ impl Engine {
     }
 }
 
+/// How the first attempt of a turn ended, if there was another since.
+pub(super) fn first_end(turn: &Turn) -> Option<Terminal> {
+    (turn.root != turn.request_id).then(|| Terminal { id: turn.root.clone(), ..last_end(turn) })
+}
+
 /// How the attempt before the next one of a turn ended.
 pub(super) fn last_end(turn: &Turn) -> Terminal {
     Terminal {

@@ -296,28 +296,28 @@ pub fn live(db: &dyn Sql) -> Result<Vec<(Turn, Live)>> {
     )
 }
 
-/// How the last turns ended, oldest first. No index leads to them: at most those kept are looked at.
+/// How the last turns ended, oldest first: under the id they were asked for, and under that of their last attempt. No index leads to
+/// them: at most those kept are looked at.
 pub fn last_ended(db: &dyn Sql) -> Result<Vec<Terminal>> {
     let mut ended = db.all(
-        "SELECT request_id, state, origin_ids, kind FROM wk_turn WHERE ended_at IS NOT NULL ORDER BY seq DESC LIMIT ?1",
+        "SELECT root_request_id, request_id, state, origin_ids, kind FROM wk_turn WHERE ended_at IS NOT NULL ORDER BY seq DESC LIMIT ?1",
         &[Value::Int(limits::ENDED_AT_BOOT)],
         |row| {
-            Ok(Terminal {
-                id: row.text(0)?.into(),
-                ending: match row.text(1)?.as_str() {
-                    "completed" => Ending::Completed,
-                    "failed" => Ending::Error,
-                    "skipped" => Ending::Skipped,
-                    _ => Ending::Aborted,
-                },
-                body: String::new(),
-                message_ids: row.opt_text(2)?,
-                continuation: Kind::parse(&row.text(3)?) == Kind::Extend,
-            })
+            let ending = match row.text(2)?.as_str() {
+                "completed" => Ending::Completed,
+                "failed" => Ending::Error,
+                "skipped" => Ending::Skipped,
+                _ => Ending::Aborted,
+            };
+            let continuation = Kind::parse(&row.text(4)?) == Kind::Extend;
+            let last = Terminal { id: row.text(1)?.into(), ending, body: String::new(), message_ids: row.opt_text(3)?, continuation };
+            let root = RequestId::from(row.text(0)?);
+            let asked = (root != last.id).then(|| Terminal { id: root, ending: Ending::Recovering, ..last.clone() });
+            Ok([asked, Some(last)])
         },
     )?;
     ended.reverse();
-    Ok(ended)
+    Ok(ended.into_iter().flatten().flatten().collect())
 }
 
 /// Forgets the oldest final turns beyond those kept.

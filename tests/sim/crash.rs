@@ -289,7 +289,7 @@ fn a_second_death_at_any_point_after_the_first_leaves_it_too() {
             }
         }
     }
-    all(&sample(runs), 100, "pairs of deaths");
+    all(&sample(runs), 50, "pairs of deaths");
 }
 
 /// All of them, or as many as a plain test run has time for.
