@@ -1,5 +1,5 @@
 // The provider under load, in a process of its own so that its work is not counted as the worker's. Two questions:
-// `burst N` is answered with N events as fast as the reader takes them, `tick MS N` with one event every MS milliseconds.
+// `burst N` is answered with N events as fast as the reader takes them, `tick MS N` with one event every MS milliseconds. A turn that is carried on gets one word, and the measuring process a message.
 
 import { createServer } from "node:http";
 
@@ -22,7 +22,9 @@ const server = createServer(async (request, response) => {
   } else if (kind === "tick") {
     tick(response, Number(first), Number(second));
   } else {
-    response.end(END);
+    // What a recovered turn ends with: whoever measures is told that the model says its first new word.
+    if (kind === "Continue") process.send({ carriedOn: true });
+    response.end(Buffer.concat([WORD, END]));
   }
 });
 

@@ -20,6 +20,9 @@ const CROWD = { conversations: 40, everyMs: 5, events: 400, rounds: 3 };
 /** Message bodies of 8 KiB: the wire window (newest 8 MiB) holds about a thousand of them. */
 const HISTORY = { long: 5_000, window: 1_000, bytes: 8_192, perRequest: 1_000, runs: 15 };
 const RESTARTS = 5;
+const DEATHS = 3;
+/** A turn has an alarm at most 30 s ahead. */
+const OVERDUE_MS = 31_000;
 const TICK_US = 10_000;
 
 if (!existsSync("/proc/self/stat")) {
@@ -47,6 +50,8 @@ try {
   await longHistory();
   note("from a restart to the first frame");
   await restarts();
+  note("from a restart to the first new word of an interrupted answer, nobody connected");
+  await unattended();
 } finally {
   load.disconnect();
 }
@@ -165,6 +170,33 @@ async function restarts() {
   report("(d) restart to first frame", "ms", measured.wakeful, measured.relay);
 }
 
+/**
+ * (e) The process is killed in mid-answer and stays away until the alarm of the turn is overdue; then it starts, and nobody connects.
+ * From the moment it listens to the first new word of the model.
+ */
+async function unattended() {
+  const took = [];
+  const worker = await start.wakeful();
+  try {
+    for (let run = 0; run < DEATHS; run += 1) {
+      const conversation = await connect(worker);
+      const answer = conversation.ask("tick 50 2000").catch(() => {});
+      await new Promise((resolve) => setTimeout(resolve, 2_000));
+      await worker.kill();
+      await answer;
+      await new Promise((resolve) => setTimeout(resolve, OVERDUE_MS));
+      const carriedOn = once(load, "message");
+      await worker.restart();
+      const began = performance.now();
+      await carriedOn;
+      took.push(performance.now() - began);
+    }
+  } finally {
+    await worker.stop();
+  }
+  rows.push({ what: "(e) restart to first new delta, unattended", unit: "ms", wakeful: median(took), relay: NaN, ratio: NaN });
+}
+
 function report(what, unit, wakeful, relay, target) {
   rows.push({ what, unit, wakeful, relay, ratio: wakeful / relay, target });
 }
@@ -174,8 +206,8 @@ function printTable() {
   const lines = rows.map(({ what, unit, wakeful, relay, ratio, target }) => [
     what,
     `${wakeful.toFixed(1)} ${unit}`,
-    `${relay.toFixed(1)} ${unit}`,
-    ratio.toFixed(2),
+    Number.isNaN(relay) ? "–" : `${relay.toFixed(1)} ${unit}`,
+    Number.isNaN(ratio) ? "–" : ratio.toFixed(2),
     target === undefined ? "–" : `≤ ${target.toFixed(1)}`,
     target === undefined ? "" : ratio <= target ? "met" : "missed",
   ]);

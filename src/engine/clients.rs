@@ -222,17 +222,17 @@ impl Engine {
         let no_protocol = meta.no_protocol;
         self.clients.add(conn.clone(), meta);
         // Whoever watched a stream and was not here at its end protects what it saw of it against everything that follows. Where its
-        // probe finds nothing it learns of the end; elsewhere it has to be told.
-        if self.active_stream().is_some() || self.accepted().is_some() || self.notice.is_some() {
-            // The last notice is offered, with its end.
-            let offered = self.notice.as_ref().map(|notice| &notice.terminal.id);
-            for terminal in self.ended.iter().filter(|terminal| Some(&terminal.id) != offered) {
-                let frame = match terminal.ending {
-                    Ending::Recovering => wire::terminal(terminal),
-                    _ => wire::replay_terminal(&terminal.id, Some(terminal)),
-                };
-                cx.send_one(&conn, frame);
-            }
+        // probe finds nothing it learns of the end; elsewhere it has to be told. Of an attempt it is told in any case: something else may
+        // have begun when its probe arrives. The last notice is offered, with its end.
+        let busy = self.active_stream().is_some() || self.accepted().is_some() || self.notice.is_some();
+        let offered = self.notice.as_ref().map(|notice| &notice.terminal.id);
+        for terminal in self.ended.iter().filter(|terminal| Some(&terminal.id) != offered) {
+            let frame = match terminal.ending {
+                Ending::Recovering => wire::terminal(terminal),
+                _ if busy => wire::replay_terminal(&terminal.id, Some(terminal)),
+                _ => continue,
+            };
+            cx.send_one(&conn, frame);
         }
         if let Some(id) = self.active_stream() {
             self.clients.wait(&conn, Waiting::Offered);
