@@ -170,15 +170,12 @@ impl Engine {
         }
         self.choose_reply(cx, &mut turn);
         turns::read_asked(cx.db, &mut turn)?;
-        let counters = turn.counters;
-        if mutant!(W2) {
-            turn.counters = Default::default();
-        }
+        let (counters, claims) = (turn.counters, turn.claims);
         if mutant!(W36) {
             (turn.counters, turn.claims) = Default::default();
         }
         turns::retry(cx.db, &turn)?;
-        turn.counters = counters;
+        (turn.counters, turn.claims) = (counters, claims);
         let fence = Fence { turn: turn.id.clone(), attempt: turn.attempt, boot: self.boot.clone() };
         let reply = Accumulator::new(turn.reply.as_deref().unwrap_or_default());
         self.run(cx, turn, Phase::Recovering, reply, false)?.told = told;
@@ -227,7 +224,7 @@ impl Engine {
             return self.skip_recovery(cx);
         }
         let partial = self.fold(cx, &turn)?;
-        if mutant!(W16) && partial.kind() == RecoveryKind::Retry && !partial.stream.is_empty() {
+        if mutant!(W16) && partial.kind() == RecoveryKind::Retry && turn.attempt > 1 {
             return self.skip_recovery(cx);
         }
         if partial.complete && partial.open.is_empty() && !mutant!(N12) {
@@ -510,6 +507,17 @@ impl Engine {
         if let Some(partial) = partial.filter(|partial| !partial.extends && repair::is_worth_storing(&partial.message)) {
             shown.push(partial.message.json());
         }
+    }
+
+    /// A step of a turn that was interrupted ended well: where deaths are counted by the step, they are forgotten once it is on disk.
+    pub(super) fn step_is_kept(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        let Some(running) = self.running.as_mut().filter(|r| r.turn.counters.interrupted > 0) else { return Ok(()) };
+        running.turn.counters.step_ended(&self.config.chat_recovery);
+        if running.turn.counters.interrupted == 0 {
+            running.stream.flush(cx)?;
+            turns::retry(cx.db, &running.turn)?;
+        }
+        Ok(())
     }
 
     /// A turn that was interrupted came to its end by itself, or waits for somebody as it did before.

@@ -384,6 +384,7 @@ impl Engine {
             cx.push(Effect::StepFinished(running.fence.clone(), Box::new(result)));
         }
         if goes_on {
+            self.step_is_kept(cx)?;
             self.next_step(cx);
             return Ok(());
         }

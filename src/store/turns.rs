@@ -142,7 +142,7 @@ pub fn retry(db: &dyn Sql, t: &Turn) -> Result<()> {
 }
 
 fn write_attempt(db: &dyn Sql, t: &Turn, state: &'static str) -> Result<()> {
-    let c = &t.counters;
+    let c = if mutant!(W2) { Counters::default() } else { t.counters };
     db.run(
         "UPDATE wk_turn SET state = ?2, request_id = ?3, attempt = ?4, next_at = ?5, assistant_msg = ?6, since_progress = ?7, \
          interrupted = ?8, transient = ?9, progress_seen = ?10, work_base = ?11, last_progress_at = ?12, last_attempt_at = ?13, \

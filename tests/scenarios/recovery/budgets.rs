@@ -369,3 +369,31 @@ fn a_clock_that_steps_back_freezes_nothing() {
     }
     assert_eq!(fields(&world, "chat:recovery:attempt", "attempt"), [1, 2], "a step back is no burst");
 }
+
+// decision 11, recovery N3, Q1: where deaths are counted by the step, a long turn survives any number of them, one step at a time.
+#[test]
+fn deaths_may_be_counted_by_the_step() {
+    for (scope, ends) in [(InterruptedScope::Turn, "failed interrupted_attempts_exceeded"), (InterruptedScope::Step, "completed -")] {
+        let agent = agent().tool("look", |_, _| async { Ok(json!("seen")) }).config(|config| {
+            config.chat_recovery.interrupted_scope = scope;
+            config.max_steps = 20;
+        });
+        // Each life finishes one step and stands still in the next, nine times.
+        let steps = Cell::new(0);
+        let world = World::new(agent).model_fn(move |_| {
+            steps.set(steps.get() + 1);
+            match steps.get() {
+                18.. => text("done"),
+                n if n % 2 == 1 => call("look", json!({ "n": n })),
+                _ => text("w").gate("never"),
+            }
+        });
+        world.connect("S1").send("go");
+        world.run();
+        for _ in 0..9 {
+            die(&world);
+        }
+        assert_eq!(turns(&world), [ends], "{scope:?}");
+        assert_at_rest(&world);
+    }
+}

@@ -425,3 +425,30 @@ fn every_incident_is_told_in_order() {
     let first = ids.next();
     assert!(ids.all(|id| Some(id) == first));
 }
+
+// recovery W42; I14: a call that might have run again is closed with the turn that is given up.
+#[test]
+fn a_call_that_may_run_again_is_closed_with_its_turn() {
+    let gates = Gates::new();
+    let waits = gates.clone();
+    let agent = agent().config(|config| config.chat_recovery.max_interrupted_attempts = Some(2)).tools(move |_| {
+        let waits = waits.clone();
+        let look = tool("look", move |_, _| {
+            let waits = waits.clone();
+            async move {
+                waits.wait("look").await;
+                Ok(json!("seen"))
+            }
+        });
+        Tools::new().with(look.keyed())
+    });
+    let world = World::new(agent).with_gates(&gates).model(script![call("look", json!({}))]);
+    world.connect("S1").send("look");
+    world.run();
+    for _ in 0..2 {
+        die(&world);
+    }
+    assert_eq!(turns(&world), ["failed interrupted_attempts_exceeded"]);
+    assert_eq!(parts(&world, 1)[1]["errorText"], INTERRUPTED);
+    assert_at_rest(&world);
+}

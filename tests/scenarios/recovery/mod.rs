@@ -21,6 +21,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 use wakeful::{
+    InterruptedScope,
     engine::events::Event,
     limits,
     prelude::*,
