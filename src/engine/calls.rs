@@ -303,6 +303,8 @@ impl Engine {
             && !id.is_empty()
             && id.len() <= limits::CALL_ID
             && !running.calls.iter().any(|c| &*c.id == id)
+            // One that was cut off before it was complete is in no row.
+            && running.reply.call(id).is_none()
             && running.reply.call(id).is_none()
             // A call that was refused has no row.
             && !running.history.iter().any(|message| message.has_call(id))

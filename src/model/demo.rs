@@ -325,8 +325,7 @@ fn to_results(results: &[ToolResult], request: &ModelRequest, answer: &mut Answe
         })
         .collect();
     let cut_off = results.iter().filter(|result| is_cut_off(result) && rounds.len() < CALLS_MOST);
-    let again: Vec<_> =
-        cut_off.filter_map(|result| Some((tool(request, &result.name)?, whole_input(&result.call_id, request)?))).collect();
+    let again: Vec<_> = cut_off.filter_map(|result| Some((tool(request, &result.name)?, input_again(result, request)?))).collect();
     if !again.is_empty() {
         return again.into_iter().for_each(|(tool, input)| answer.call(tool, input, request));
     }
@@ -414,6 +413,21 @@ fn input_of(call_id: &str, field: &str, request: &ModelRequest) -> Option<String
 }
 
 /// What went into this call.
+/// The input of a call that was cut off; what was meant, where it was cut off before its input was whole.
+fn input_again(result: &ToolResult, request: &ModelRequest) -> Option<Value> {
+    let input = whole_input(&result.call_id, request)?;
+    if input.as_object().is_some_and(|input| !input.is_empty()) {
+        return Some(input);
+    }
+    let at = request.messages.iter().rposition(|message| matches!(&**message, Msg::User(_)) && !is_checkpoint(message))?;
+    let asked = whole(&ModelRequest { messages: request.messages.iter().take(at + 1).cloned().collect(), ..request.clone() });
+    let meant = asked.events.into_iter().find_map(|(_, event)| match event {
+        ModelEvent::ToolCall { name, input, .. } if name == result.name => Some(input),
+        _ => None,
+    });
+    Some(meant.unwrap_or(input))
+}
+
 fn whole_input(call_id: &str, request: &ModelRequest) -> Option<Value> {
     request.messages.iter().rev().find_map(|message| match &**message {
         Msg::Assistant(parts) => parts.iter().find_map(|part| match part {

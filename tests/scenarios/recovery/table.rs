@@ -524,3 +524,24 @@ fn rows_of_a_newer_schema_are_served_and_left_alone() {
     assert!(world.said()[1].ends_with("the end"), "{:?}", world.said());
     assert_eq!(asked(&world), 2);
 }
+
+// recovery D4, wire X34: a provider that numbers its calls gives the id of a call that was cut off to the next one.
+#[test]
+fn the_id_of_a_call_that_was_cut_off_is_not_given_again() {
+    let half = || {
+        raw(concat!(
+            "data: {\"choices\":[{\"delta\":{\"content\":\"Let me look.\"}}]}\n\n",
+            "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"call_0\",\"function\":{\"name\":\"look\",\"arguments\":\"{\\\"q\\\":\"}}]}}]}\n\n",
+        ))
+    };
+    let agent = agent().tool("look", |input, _| async move { Ok(input["q"].clone()) });
+    let world = World::new(agent).model(script![half().stall(), call("look", json!({ "q": "bread" })), text("Found.")]);
+    world.connect("S1").send("look");
+    world.run_for(6_000);
+    die(&world);
+    let parts = parts(&world, 1);
+    let calls: Vec<_> = parts.iter().filter(|part| part.get("toolCallId").is_some()).collect();
+    assert_eq!((calls.len(), &calls[0]["errorText"], &calls[1]["output"]), (2, &json!(INTERRUPTED), &json!("bread")), "{parts:?}");
+    assert_ne!(calls[0]["toolCallId"], calls[1]["toolCallId"]);
+    assert_at_rest(&world);
+}

@@ -6,7 +6,7 @@ import { useConnection, type Connection } from "../lib/connection";
 import { remember } from "../lib/conversations";
 import { isTouch, prefersReducedMotion } from "../lib/device";
 import { useGoingOn } from "../lib/going-on";
-import { loadHistory } from "../lib/history";
+import { loadHistory, readHistory } from "../lib/history";
 import { useLate } from "../lib/late";
 import { useOutbox, type Outbox } from "../lib/outbox";
 import { useAnnouncedAnswers, useDocumentStatus, useEscape, useFileDrop, useTitle } from "../lib/page-effects";
@@ -105,7 +105,10 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
   const queue = useQueued(all, busy, status === "submitted" && !isToolContinuation && isServerStreaming);
   const messages = useMemo(() => (queue.ids.size === 0 ? all : all.filter((message) => !queue.ids.has(message.id))), [all, queue.ids]);
   const later = queue.ids.size === 0 ? [] : all.filter((message) => queue.ids.has(message.id));
-  const ownError = status === "error" && error !== undefined && error.message !== SOCKET_LOST ? error.message : null;
+  const hookError = status === "error" && error !== undefined && error.message !== SOCKET_LOST ? error.message : null;
+  // Of an answer that is carried on the hook may have missed the beginning, and fail to put the rest together: no failure of the turn.
+  const [strayed, setStrayed] = useState(false);
+  const ownError = isRecovering || strayed ? null : hookError;
   // Stopping ends the hook's turn at once and the server's a round trip later, with a transcript: a message sent in
   // between would be wiped off this screen by it.
   const idle = connection.synced && !busy && !stopping && !clearOwed;
@@ -118,6 +121,18 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
     outboxRef.current = outbox;
     queueRef.current = queue;
   });
+
+  const { setMessages, clearError } = chat;
+  useEffect(() => {
+    if (isRecovering) {
+      if (hookError !== null) setStrayed(true);
+    } else if (strayed) {
+      clearError();
+      setStrayed(false);
+      // What is stored is whole.
+      void readHistory(name, token).then((stored) => stored !== null && setMessages(stored));
+    }
+  }, [isRecovering, hookError, strayed, name, token, setMessages, clearError]);
 
   /** The hook takes a new request badly while it still awaits what follows an answered call. */
   async function released(): Promise<void> {

@@ -5,6 +5,7 @@
 import type { UIMessage } from "ai";
 import { useSyncExternalStore } from "react";
 import { reportStatus } from "./access";
+import { addressOf } from "./connection";
 
 const FIRST_RETRY_MS = 1_000;
 const LAST_RETRY_MS = 10_000;
@@ -60,4 +61,14 @@ function untilOnlineOr(milliseconds: number): Promise<void> {
     const timer = setTimeout(done, milliseconds);
     window.addEventListener("online", done);
   });
+}
+
+/** The conversation as it is stored now; `null` if it cannot be had. */
+export async function readHistory(name: string, token: string | null): Promise<UIMessage[] | null> {
+  try {
+    const answer = await fetch(addressOf(name, token, "get-messages"));
+    return answer.ok ? ((await answer.json()) as UIMessage[]) : null;
+  } catch {
+    return null;
+  }
 }
