@@ -21,17 +21,10 @@ const HIBERNATION_MS = 13_000;
  * Runs that are known to end badly, and why, by their label (`script:what`) or by the way they die. They stay in the schedule; one that
  * ends well is a failure too, so that this list gets shorter.
  */
-export const KNOWN = new Map([
-  ["abort", "after AgentHandle::abort_object nothing in the isolate answers any more: ctx.abort() is called from inside wasm"],
-]);
+export const KNOWN = new Map();
 /** What is known to go wrong now and then, in which runs nobody can say, and why. */
 const KNOWN_PROBLEMS = [
   [/^tab: \S+: the same messages in another order/, "a message that is sent while a recovered answer is resumed may stand behind its own answer until a reload"],
-  [/nothing recovers, and it is shown that something does/, "who comes back after a recovery has ended is not told so"],
-  [
-    /No tool invocation found for tool call ID|wire 166: no call for \S+, chunk \d+ \(tool-output-/,
-    "what comes of a call that runs again after a death reaches tabs whose resumed stream does not begin with that call",
-  ],
 ];
 /** They are not waited for as long as the others. */
 const KNOWN_LIMIT_MS = 8_000;
@@ -141,6 +134,7 @@ export class Killer {
 
   /** A panic in one object: the memory of all of them is gone, their connections are not. */
   async #panic(rooms, kind) {
+    // recovery 114
     const ends = rooms.map((room) => room.die(kind, { survived: true, lingers: true }));
     await this.#tell(rooms[0], "panic");
     ends.forEach((end) => end());
@@ -148,6 +142,7 @@ export class Killer {
 
   /** Another deployment of the same code takes over. */
   async #deploy(rooms, kind) {
+    // recovery 120
     const ends = rooms.map((room) => room.die(kind, { lingers: true }));
     this.world.build += 1;
     await this.world.deploy({ BUILD: String(this.world.build) });
@@ -158,6 +153,7 @@ export class Killer {
 
   /** Nobody says anything for long enough: memory is given up, and nothing but an event from outside brings it back. */
   async #sleep(rooms, kind) {
+    // recovery 39
     const asked = async (room) => (await (await this.#ask(room, "life")).json()).asked;
     for (const room of rooms) await asked(room);
     await pause(HIBERNATION_MS);
