@@ -25,7 +25,7 @@ impl Engine {
             // §2.11), and no turn is left to send one.
             self.tell_transcript(cx)?;
         }
-        self.close_request(cx, turn, Ending::Aborted);
+        self.close_request(cx, turn, Ending::Aborted, false);
         self.answer_waiter(cx, turn, TurnStatus::Aborted, None, None, false);
         if is_last {
             for conn in self.clients.release_parked() {
@@ -50,13 +50,14 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn close_request(&mut self, cx: &mut Cx<'_>, turn: &Turn, ending: Ending) {
+    /// The last frame of a request, of a kind with those before it (wire 119).
+    pub(super) fn close_request(&mut self, cx: &mut Cx<'_>, turn: &Turn, ending: Ending, extends: bool) {
         let terminal = Terminal {
             id: turn.request_id.clone(),
             ending,
             body: String::new(),
             message_ids: turn.origin_ids.clone(),
-            continuation: false,
+            continuation: extends,
         };
         cx.send(self.clients.all(), wire::terminal(&terminal));
         self.remember_ending(terminal);
@@ -67,7 +68,7 @@ impl Engine {
         self.clients.forget_offers();
         if let Some(running) = self.running.take() {
             cx.push(Effect::Cancel(running.fence.clone()));
-            self.close_request(cx, &running.turn, Ending::Aborted);
+            self.close_request(cx, &running.turn, Ending::Aborted, running.extends);
             if running.turn.counters.is_recovering() {
                 self.skipped(cx, &running.turn, "history_cleared");
             }
@@ -82,7 +83,7 @@ impl Engine {
         }
         self.recovered(cx);
         for turn in std::mem::take(&mut self.queue) {
-            self.close_request(cx, &turn, Ending::Skipped);
+            self.close_request(cx, &turn, Ending::Skipped, false);
             cx.emit(finished(&turn, "stale"));
             self.answer_waiter(cx, &turn, TurnStatus::Skipped, None, None, false);
         }

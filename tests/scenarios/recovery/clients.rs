@@ -195,3 +195,21 @@ fn a_message_sent_at_the_end_of_a_recovery_is_not_wiped() {
     assert_eq!(world.said()[2..], ["user: and?", "assistant: second"]);
     assert_at_rest(&world);
 }
+
+// wire 119: a clear ends a continuation as one.
+#[test]
+fn a_clear_ends_what_goes_on_as_a_continuation() {
+    let world = world().model(script![text_deltas(&["a"; 25]).gate("never"), text("b").gate("never")]);
+    let tab = world.connect("S1");
+    tab.send("hi");
+    world.run();
+    world.restart(Sockets::Kept);
+    world.run_until(|world| asked(world) == 2);
+    world.settle();
+    tab.clear();
+    world.run();
+    let ends =
+        tab.of_type("cf_agent_use_chat_response").into_iter().filter(|frame| frame["done"] == true && frame["outcome"] == "aborted");
+    assert_eq!(ends.map(|frame| frame["continuation"].clone()).collect::<Vec<_>>(), [json!(true)], "{}", tab.story());
+    assert_at_rest(&world);
+}
