@@ -73,8 +73,11 @@ for (const [kind, seconds] of [["abort", 11], ["panic", 11]]) {
       const page = tabs[pulled % 2];
       await shows(page, "assistant", 0, `Sentence ${2 * pulled} of`);
       await pull(page, kind);
-      for (const each of tabs) await interruptions(each, pulled);
-      if (pulled === 1) await picture(page, "recovering");
+      // A tab that comes back late finds the answer going on already; that it does is what the next sentence says.
+      if (pulled === 1) {
+        await interruptions(page, 1);
+        await picture(page, "recovering");
+      }
     }
     const parts = await settled(tabs, talk(seconds), place);
     assert.equal(texts(parts), talk(seconds));

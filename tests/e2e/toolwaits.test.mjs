@@ -270,7 +270,9 @@ desk.test("a tab that comes in mid-continuation gets all of it, without gap or c
   const { id } = await socket.frame(RESUMING);
   await socket.drop();
   const late = await room.connect();
-  assert.deepEqual([late.frames[0].type, late.frames[0].id], [RESUMING, id]);
+  // Before it come the ends of requests that it may have missed.
+  const first = late.frames.find((frame) => frame.done !== true);
+  assert.deepEqual([first.type, first.id], [RESUMING, id]);
   gate().open(1);
   const since = late.mark();
   late.ack(id);
