@@ -217,7 +217,7 @@ pub struct RecoveryInfo {
     pub partial_text: String,
     /// What there is of the message.
     pub partial_parts: Vec<Part>,
-    /// What the application kept last with [`TurnScope::stash`](crate::TurnScope::stash).
+    /// What the application kept last with [`TurnScope::stash`](crate::agent::handle::TurnScope::stash).
     pub recovery_data: Option<Value>,
     /// The custom fields of the request; untrusted.
     pub body: Option<Value>,
