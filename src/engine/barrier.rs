@@ -108,7 +108,7 @@ impl Engine {
     pub(super) fn check_batch(&mut self, cx: &mut Cx<'_>) -> Result<()> {
         let Some(parked) = self.parked.as_ref() else { return Ok(()) };
         let open = calls::open(cx.db, &parked.message)?;
-        if open.iter().any(|call| matches!(call.state, State::Waiting | State::AwaitingApproval)) && !mutant!(W21) {
+        if open.iter().any(|call| call.state.is_asked()) && !mutant!(W21) {
             return Ok(());
         }
         let wanted = self.pending.is_some();

@@ -25,18 +25,8 @@ impl Engine {
         let owed = std::mem::take(&mut self.owed_at_boot);
         self.take_over_hooks(cx, owed)?;
         let interrupted = self.dead.take();
-        if mutant!(W8)
-            && let Some(parked) = self.parked.take()
-        {
-            let mut turn = parked.turn;
-            turn.counters.interrupted += 1;
-            turns::retry(cx.db, &turn)?;
-            turns::park(cx.db, &turn.id)?;
-            if turn.counters.interrupted >= 5 {
-                self.give_up(cx, turn, super::budget::Reason::InterruptedAttemptsExceeded)?;
-            } else {
-                self.parked = Some(super::barrier::Parked { turn, message: parked.message });
-            }
+        if mutant!(W8) {
+            self.spend_parked(cx)?;
         }
         let lost = interrupted.is_some() || !self.queue.is_empty();
         // Sockets that outlived an attempt of recovery still show it.
@@ -130,6 +120,20 @@ impl Engine {
                 .with("trigger", turn.trigger.as_str())
                 .with("partial", stored),
         );
+        Ok(())
+    }
+
+    /// What must not happen to a turn that waits for a person (recovery W8).
+    fn spend_parked(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        let Some(parked) = self.parked.take() else { return Ok(()) };
+        let mut turn = parked.turn;
+        turn.counters.interrupted += 1;
+        turns::retry(cx.db, &turn)?;
+        turns::park(cx.db, &turn.id)?;
+        if turn.counters.interrupted >= 5 {
+            return self.give_up(cx, turn, super::budget::Reason::InterruptedAttemptsExceeded);
+        }
+        self.parked = Some(super::barrier::Parked { turn, message: parked.message });
         Ok(())
     }
 }

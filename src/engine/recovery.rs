@@ -67,7 +67,7 @@ impl Partial {
     }
 
     fn waits_for_someone(&self) -> bool {
-        self.open.iter().any(|call| matches!(call.state, State::Waiting | State::AwaitingApproval) || mutant!(W7))
+        self.open.iter().any(|call| call.state.is_asked() || mutant!(W7))
     }
 }
 
@@ -90,7 +90,7 @@ impl Engine {
         let progress = if mutant!(W5) { 0 } else { turn.progress } + streams::segments(cx.db, stream)?;
         let reply = turn.reply.clone().unwrap_or_else(|| turn.id.as_str().into());
         let open = calls::open(cx.db, &reply)?;
-        let parked = open.iter().any(|call| matches!(call.state, State::Waiting | State::AwaitingApproval));
+        let parked = open.iter().any(|call| call.state.is_asked());
         turns::drop_attempts(cx.db, &turn.id)?;
         if mutant!(W6) {
             return Ok(());
@@ -170,12 +170,11 @@ impl Engine {
         }
         self.choose_reply(cx, &mut turn);
         turns::read_asked(cx.db, &mut turn)?;
-        let (counters, claims) = (turn.counters, turn.claims);
         if mutant!(W36) {
-            (turn.counters, turn.claims) = Default::default();
+            turns::retry(cx.db, &Turn { counters: budget::Counters::default(), claims: 0, ..turn.clone() })?;
+        } else {
+            turns::retry(cx.db, &turn)?;
         }
-        turns::retry(cx.db, &turn)?;
-        (turn.counters, turn.claims) = (counters, claims);
         let fence = Fence { turn: turn.id.clone(), attempt: turn.attempt, boot: self.boot.clone() };
         let reply = Accumulator::new(turn.reply.as_deref().unwrap_or_default());
         self.run(cx, turn, Phase::Recovering, reply, false)?.told = told;
@@ -369,8 +368,8 @@ impl Engine {
             return self.decline(cx, running.turn, *partial, decision.persist);
         }
         let kind = partial.kind();
+        let kept = decision.persist || !mutant!(W9) && partial.has_results();
         let Partial { mut message, extends, open, orphans, lost, .. } = *partial;
-        let kept = decision.persist || !mutant!(W9) && message.parts.iter().any(|part| call_id(part).is_some() && is_settled(part));
         let stored = kept && self.store_reply(cx, &running.turn, extends, &mut message)?;
         self.drop_logs(cx, &mut running.turn)?;
         turns::retry(cx.db, &running.turn)?;

@@ -11,10 +11,7 @@ use crate::{
     error::{Error, Result},
     ids::Fence,
     limits,
-    store::{
-        calls::{self, State},
-        turns,
-    },
+    store::{calls, turns},
     wire::is_too_deep,
 };
 
@@ -25,7 +22,7 @@ impl Engine {
         let messages = [self.running.as_ref().and_then(|r| r.turn.reply.as_ref()), self.parked.as_ref().map(|parked| &parked.message)];
         for message in messages.into_iter().flatten() {
             let open = calls::open(cx.db, message)?;
-            if open.iter().any(|call| matches!(call.state, State::Waiting | State::AwaitingApproval)) {
+            if open.iter().any(|call| call.state.is_asked()) {
                 return Ok(true);
             }
         }

@@ -34,6 +34,11 @@ pub enum State {
 }
 
 impl State {
+    /// Whether a page or a person can still answer it.
+    pub fn is_asked(self) -> bool {
+        matches!(self, State::Waiting | State::AwaitingApproval)
+    }
+
     fn as_str(self) -> &'static str {
         match self {
             State::Waiting => "waiting",

@@ -30,11 +30,6 @@ pub enum Close {
 
 /// Closes everything that is open. Whether anything changed.
 pub fn close(message: &mut UiMessage, why: Close) -> bool {
-    close_unless(message, why, |_| false)
-}
-
-/// Closes everything that is open but the calls somebody can still answer. Whether anything changed.
-pub fn close_unless(message: &mut UiMessage, why: Close, answerable: impl Fn(&str) -> bool) -> bool {
     if message.role != Role::Assistant {
         return false;
     }
@@ -45,8 +40,8 @@ pub fn close_unless(message: &mut UiMessage, why: Close, answerable: impl Fn(&st
     for part in &mut message.parts {
         changed |= match call_id(part) {
             None => end_block(part),
-            Some(call) => {
-                let open = !is_answered(part) && !answerable(call);
+            Some(_) => {
+                let open = !is_answered(part);
                 normalise_input(part) | (open && settle(part, why))
             }
         };
@@ -260,7 +255,7 @@ mod tests {
             {"type":"tool-page","toolCallId":"mine","state":"input-available","input":{}},
             {"type":"tool-server","toolCallId":"lost","state":"input-available","input":{}},
         ]));
-        assert!(close_unless(&mut message, Close::Interrupted, |call| call == "mine"));
+        assert_eq!(close_interrupted(&mut message, |call| call == "mine").0.len(), 1);
         let states: Vec<_> = message.parts.iter().map(|part| state(part).unwrap()).collect();
         assert_eq!(states, ["input-available", "output-error"]);
     }
