@@ -512,9 +512,9 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         let this = self.clone();
         self.start(Box::pin(async move {
             let call = run.call.clone();
-            let _running = this.at_work(&fence);
+            let at_work = this.at_work(&fence);
             let outcome = this.execute(tool, run, scope).await;
-            drop(_running);
+            drop(at_work);
             this.post(Input::Job(fence, JobEvent::ToolEnded(call, outcome)));
         }));
     }
