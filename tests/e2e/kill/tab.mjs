@@ -12,7 +12,11 @@ export async function openTab(room, world, use) {
   await tab.ready();
   const isIdle = (value) => value.status === "ready" && !value.isServerStreaming && !value.isRecovering;
   return {
-    say: (text) => tab.now.sendMessage({ text }),
+    /** Says it; where the tab still shows it from a time when it was lost on the way, sends what it shows. */
+    say: (text) => {
+      const isThere = tab.now.messages.some(({ role, parts }) => role === "user" && parts.some((part) => part.text === text));
+      return isThere ? tab.now.sendMessage() : tab.now.sendMessage({ text });
+    },
     leaves: () => tab.link.cut({ stayDown: true }),
     returns: () => tab.link.restore(),
     /** Resolves when a message may be sent: a person waits until what runs is over. */
