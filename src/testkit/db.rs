@@ -37,7 +37,7 @@ pub use self::snapshot::Snapshot;
 use super::death::{Fate, SharedFate};
 use crate::{
     error::{Error, Result},
-    store::{Meter, Row, Sql, Value},
+    store::{Meter, Row, Sql, Value, schema},
     time::Millis,
 };
 
@@ -47,11 +47,15 @@ const VALUE_MAX: i32 = 2_000_000;
 const SQL_MAX: i32 = 100_000;
 /// Parameters of a statement (platform).
 const PARAMETERS_MAX: i32 = 100;
+/// The savepoint that a database is taken back to which is to be used again.
+const TABLES: &str = "tables";
 /// What a superseded incarnation is told when it touches storage.
 const SUPERSEDED: &str = "Error: Connection closed: this Durable Object instance is no longer active.";
 thread_local! {
     /// What statements touch, by the statements that made the tables: learning it costs more than a step of the object.
     static PLANS: RefCell<BTreeMap<(u64, &'static str), Rc<Touched>>> = RefCell::default();
+    /// Databases with tables and no more, and what stands for the statements that made them.
+    static SPARE: RefCell<Vec<(Rc<Opened>, u64)>> = RefCell::default();
 }
 
 /// A database in memory, as one incarnation of an object sees it. Cloning shares it.
@@ -77,12 +81,18 @@ pub struct Db {
     meter: Rc<Cell<Meter>>,
 }
 
-struct Shared {
+struct Opened {
     conn: Connection,
     /// Lifts the authoriser for the statements this module issues itself.
     internal: Arc<AtomicBool>,
     /// What the authoriser sees while a statement is prepared. A channel because it has to be `Send`.
     seen: mpsc::Receiver<Touch>,
+}
+
+struct Shared {
+    opened: Rc<Opened>,
+    /// Whether the tables are for the next one too ([`Db::with_tables`]), and what stood for them.
+    lent: Option<u64>,
     /// Stands for the statements that made the tables.
     schema: Cell<u64>,
     life: Cell<u64>,
@@ -162,6 +172,34 @@ impl Default for Db {
     }
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Whatever cannot be taken back is not used again.
+        if let Some(schema) = self.lent
+            && !self.opened.conn.is_autocommit()
+            && self.opened.run(&format!("ROLLBACK TO {TABLES}")).and_then(|()| self.opened.run(&format!("RELEASE {TABLES}"))).is_ok()
+        {
+            let spare = (self.opened.clone(), schema);
+            // At the end of a thread there is no next one.
+            let _ = SPARE.try_with(|spares| spares.borrow_mut().push(spare));
+        }
+    }
+}
+
+impl Opened {
+    fn internally<T>(&self, body: impl FnOnce() -> T) -> T {
+        let before = self.internal.swap(true, Ordering::Relaxed);
+        let value = body();
+        self.internal.store(before, Ordering::Relaxed);
+        value
+    }
+
+    /// One statement of this module's own.
+    fn run(&self, sql: &str) -> rusqlite::Result<()> {
+        self.internally(|| self.conn.prepare_cached(sql)?.execute([])).map(drop)
+    }
+}
+
 impl Db {
     /// An empty database.
     ///
@@ -200,11 +238,31 @@ impl Db {
             }
             authorise(&cx.action)
         }));
+        Self::over(Rc::new(Opened { conn, internal, seen }), None)
+    }
+
+    /// A database in which an object has made its tables, and nothing else.
+    ///
+    /// For thousands of worlds in one thread: the tables are made once, and what a world did is taken back when the last handle goes.
+    ///
+    /// # Panics
+    /// SQLite cannot open a database in memory.
+    pub fn with_tables() -> Self {
+        let (opened, tables) = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
+            let new = Self::new();
+            schema::migrate(&new).expect("tables of a new database");
+            (new.shared.opened.clone(), new.shared.schema.get())
+        });
+        let db = Self::over(opened, Some(tables));
+        db.command(&format!("SAVEPOINT {TABLES}")).expect("a savepoint");
+        db
+    }
+
+    fn over(opened: Rc<Opened>, lent: Option<u64>) -> Self {
         let shared = Shared {
-            conn,
-            internal,
-            seen,
-            schema: Cell::new(0),
+            opened,
+            lent,
+            schema: Cell::new(lent.unwrap_or(0)),
             life: Cell::new(0),
             depth: Cell::new(0),
             transactions: Cell::new(0),
@@ -289,8 +347,8 @@ impl Db {
     /// # Panics
     /// The query is not valid.
     pub fn query(&self, sql: &str) -> Vec<Map<String, Json>> {
-        self.internally(|| {
-            let mut statement = self.shared.conn.prepare_cached(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
+        self.shared.opened.internally(|| {
+            let mut statement = self.shared.opened.conn.prepare_cached(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
             let names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
             let mut rows = statement.raw_query();
             let mut all = Vec::new();
@@ -323,15 +381,8 @@ impl Db {
         rows.first().and_then(|row| row.get("n")).and_then(Json::as_u64).unwrap_or(0)
     }
 
-    fn internally<T>(&self, body: impl FnOnce() -> T) -> T {
-        let before = self.shared.internal.swap(true, Ordering::Relaxed);
-        let value = body();
-        self.shared.internal.store(before, Ordering::Relaxed);
-        value
-    }
-
     fn command(&self, sql: &str) -> Result<()> {
-        self.internally(|| self.shared.conn.execute_batch(sql)).map_err(storage)
+        self.shared.opened.run(sql).map_err(storage)
     }
 
     fn alive(&self) -> Result<()> {
@@ -385,7 +436,7 @@ impl Db {
     /// What is known of a statement that was just prepared for the first time.
     fn learn(&self, sql: &'static str) -> Rc<Touched> {
         let mut plan = Touched::default();
-        self.shared.seen.try_iter().for_each(|touch| plan.add(touch));
+        self.shared.opened.seen.try_iter().for_each(|touch| plan.add(touch));
         // Explaining costs more than most statements; only an aggregate can count a table without stepping through it.
         if !plan.reads.is_empty() && sql.to_ascii_lowercase().contains("count(") {
             let program = self.query(&format!("EXPLAIN {sql}"));
@@ -398,7 +449,7 @@ impl Db {
         // A table that is there already changes nothing, and a new one no statement that was known before.
         let again = sql.starts_with("CREATE TABLE IF NOT EXISTS") && self.shared.schema.get() != 0;
         if plan.defines && !again {
-            self.shared.conn.flush_prepared_statement_cache();
+            self.shared.opened.conn.flush_prepared_statement_cache();
             self.shared
                 .schema
                 .set(sql.bytes().fold(self.shared.schema.get(), |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)));
@@ -420,11 +471,11 @@ impl Sql for Db {
             FaultAt::Matching(text) => sql.contains(text.as_str()),
             FaultAt::Begin | FaultAt::Commit => false,
         })?;
-        let conn = &self.shared.conn;
+        let conn = &self.shared.opened.conn;
         let known = PLANS.with_borrow(|plans| plans.get(&(self.shared.schema.get(), sql)).cloned());
         // The authoriser speaks only while a statement is compiled: the first time it must be, whatever the cache holds.
         if known.is_none() {
-            self.shared.seen.try_iter().for_each(drop);
+            self.shared.opened.seen.try_iter().for_each(drop);
             conn.prepare(sql).map_err(storage)?;
         }
         let plan = known.unwrap_or_else(|| self.learn(sql));

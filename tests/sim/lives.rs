@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use wakeful::{
     prelude::*,
     testkit::{
-        Client, Death, Dial, FaultAt, Gates, KillPoint, Reply, Snapshot, Sockets, World, cut, empty, http_error, one_read, raw,
+        Client, Db, Death, Dial, FaultAt, Gates, KillPoint, Reply, Snapshot, Sockets, World, cut, empty, http_error, one_read, raw,
         reasoning, refused, stall, text, text_deltas,
     },
 };
@@ -242,6 +242,8 @@ struct Plan {
     overlap: MessageConcurrency,
     recovers: bool,
     slow_disk: bool,
+    /// Whether nobody was there before.
+    first: bool,
     acts: Vec<Act>,
 }
 
@@ -261,6 +263,7 @@ impl Plan {
             overlap: OVERLAPS[(seed % OVERLAPS.len() as u64) as usize],
             recovers: !seed.is_multiple_of(5),
             slow_disk: seed.is_multiple_of(3),
+            first: seed.is_multiple_of(16),
             acts,
         }
     }
@@ -280,8 +283,8 @@ impl Plan {
 
     /// The actions, a line each.
     fn script(&self) -> String {
-        let Plan { tabs, overlap, recovers, slow_disk, .. } = self;
-        let mut lines = vec![format!("{tabs} tabs, {overlap:?}, recovery {recovers}, slow disk {slow_disk}")];
+        let Plan { tabs, overlap, recovers, slow_disk, first, .. } = self;
+        let mut lines = vec![format!("{tabs} tabs, {overlap:?}, recovery {recovers}, slow disk {slow_disk}, no tables yet {first}")];
         lines.extend(self.acts.iter().map(|act| format!("{:>3} {:?}, then {} steps", act.n, act.action, act.steps)));
         lines.join("\n")
     }
@@ -339,7 +342,7 @@ struct Life {
 }
 
 impl Life {
-    fn new(plan: &Plan, loud: bool) -> Self {
+    fn new(plan: &Plan, watched: bool, loud: bool) -> Self {
         let calm = Rc::new(Cell::new(false));
         let (quiet, seed, mut asked) = (calm.clone(), plan.seed, BTreeMap::<String, u64>::new());
         let gates = Gates::new();
@@ -356,9 +359,11 @@ impl Life {
                 if quiet.get() { text("calm") } else { reply(&mut Dice::new(hash.finish())) }
             });
         let world = if plan.slow_disk { world.slow_disk() } else { world };
+        // Making the tables takes longer than most of a life: some do it, the others come after somebody who has.
+        let world = if plan.first { world } else { world.with_db(&Db::with_tables()) };
         let tabs = TABS[..plan.tabs].iter().map(|label| world.connect(label)).collect();
         let stranger = world.dial(Dial::new("X").raw());
-        let watcher = rows::Watcher::of(&world, false);
+        let watcher = if watched { rows::Watcher::of(&world, false) } else { rows::Watcher::default() };
         Self { world, tabs, stranger, watcher, calm, loud }
     }
 
@@ -412,8 +417,8 @@ impl Life {
         self.tabs.iter().flat_map(|tab| tab.violations(false)).chain(self.watcher.broken()).collect()
     }
 
-    /// The trouble stops; what is wrong then.
-    fn settle(&self) -> Vec<String> {
+    /// The trouble stops, and somebody asks one more question: its id.
+    fn calm(&self) -> String {
         let world = &self.world;
         self.calm.set(true);
         world.spare();
@@ -433,12 +438,25 @@ impl Life {
         let last = self.tabs[0].send("last question");
         world.run();
         world.bury();
-        let mut broken = rows::at_rest(world);
-        broken.extend(self.unsafe_now());
+        last
+    }
+
+    /// What is wrong once the trouble has stopped.
+    fn settle(&self) -> Vec<String> {
+        let last = self.calm();
+        let world = &self.world;
+        let mut broken = self.unsafe_now();
+        broken.extend(rows::at_rest(world));
         if world.said().last().map(String::as_str) != Some("assistant: calm") {
             broken.push(format!("{last}, the last question, has no answer: {:?}", world.said()));
         }
         broken
+    }
+
+    /// All it leaves: rows, and what everybody saw.
+    fn left(&self) -> (Snapshot, String) {
+        let frames = self.tabs.iter().chain([&self.stranger]).map(Client::story).collect();
+        (self.world.db().snapshot(), frames)
     }
 }
 
@@ -456,40 +474,38 @@ fn nothing_more(_: &Life) -> Vec<String> {
 }
 
 fn live(plan: &Plan, more: Oracle<'_>, loud: bool) -> Lived {
-    let life = Life::new(plan, loud);
-    let mut broken = Vec::new();
-    for act in &plan.acts {
-        life.act(act);
-        broken = life.unsafe_now();
-        broken.retain(|line| !is_known("", line));
-        if !broken.is_empty() {
-            break;
-        }
-    }
-    if broken.is_empty() {
-        broken = life.settle();
-        broken.extend(more(&life));
-        broken.retain(|line| !is_known("", line));
-    }
-    let frames: String = life.tabs.iter().chain([&life.stranger]).map(Client::story).collect();
+    let life = Life::new(plan, true, loud);
+    plan.acts.iter().for_each(|act| life.act(act));
+    // Frames and the watcher's findings are kept: what was wrong at any moment is still there at the end.
+    let mut broken = life.settle();
+    broken.extend(more(&life));
+    broken.retain(|line| !is_known("", line));
     if !broken.is_empty() {
         broken.push(format!("-- what happened last\n{}", life.world.story()));
         if loud {
             broken.extend(life.tabs.iter().map(|tab| format!("-- {}\n{}", tab.label(), tab.story())));
         }
     }
-    Lived { broken, left: (life.world.db().snapshot(), frames) }
+    Lived { broken, left: life.left() }
+}
+
+/// What the same life leaves where nobody looks.
+fn live_again(plan: &Plan) -> (Snapshot, String) {
+    let life = Life::new(plan, false, false);
+    plan.acts.iter().for_each(|act| life.act(act));
+    life.calm();
+    life.left()
 }
 
 /// What is wrong with a life that is lived twice.
 fn judged(plan: &Plan, more: Oracle<'_>, loud: bool) -> Vec<String> {
-    let twice = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (live(plan, more, loud), live(plan, more, false))));
+    let twice = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (live(plan, more, loud), live_again(plan))));
     match twice {
         Err(panic) => vec![words_of(panic.as_ref())],
         Ok((one, _)) if !one.broken.is_empty() => one.broken,
-        Ok((one, two)) if one.left != two.left => {
-            let different = one.left.0.difference(&two.left.0);
-            let frame = one.left.1.lines().zip(two.left.1.lines()).find(|(one, two)| one != two);
+        Ok((one, two)) if one.left != two => {
+            let different = one.left.0.difference(&two.0);
+            let frame = one.left.1.lines().zip(two.1.lines()).find(|(one, two)| one != two);
             vec![format!("two lives of one seed differ in {different:?} and {frame:?}")]
         }
         Ok(_) => Vec::new(),

@@ -4,6 +4,10 @@
 //! `npm run sim -- --seeds 1000000` goes on for as long as one likes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)] // tests say so by panicking
 
+/// A life is mostly small allocations, and there are millions of lives.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 mod crash;
 mod lives;
 mod rows;

@@ -127,10 +127,11 @@ impl Db {
         self.shared.alarm.set(before.alarm);
         self.shared.schema.set(before.schema);
         // A full disk and the like end the transaction by themselves; there is nothing left to roll back then.
-        if self.shared.conn.is_autocommit() {
+        if self.shared.opened.conn.is_autocommit() {
             return Ok(());
         }
-        self.command(&format!("ROLLBACK TO {savepoint}; RELEASE {savepoint}"))
+        self.command(&format!("ROLLBACK TO {savepoint}"))?;
+        self.command(&format!("RELEASE {savepoint}"))
     }
 
     /// One transaction: all of it or nothing, and a crash may still take it back.
