@@ -107,6 +107,9 @@ pub const ENDED_MEMORY: usize = 32;
 /// Those of them that are read when an object starts with work to do: a page that was away longer has missed the transcript too.
 pub const ENDED_AT_BOOT: i64 = 4;
 
+/// Attempts of each of them whose ends are told again: more than a turn may have without progress (`max_attempts`).
+pub const ENDED_ATTEMPTS: u32 = 16;
+
 /// Milliseconds to the first event with content; reasoning models are silent for long (decision 39).
 pub const FIRST_EVENT_MS: u32 = 300_000;
 /// Milliseconds between two events with content (decision 39).

@@ -190,7 +190,7 @@ impl Engine {
             // Pages that missed an end before this incarnation learn of it where their probe would not tell them.
             ended: if alarm { turns::last_ended(db)? } else { Vec::new() }
                 .into_iter()
-                .chain(waiting.iter().chain(dead.iter().map(|(turn, _)| turn)).filter_map(recovery::first_end))
+                .chain(waiting.iter().chain(dead.iter().map(|(turn, _)| turn)).flat_map(recovery::earlier_ends))
                 .chain(waiting.iter().map(recovery::last_end))
                 .collect(),
             recovering: waiting.as_ref().map(|turn| (turn.root.clone(), turn.counters.last_attempt_at.unwrap_or(Millis(0)))),

@@ -162,13 +162,13 @@ impl Engine {
 
     /// Opens the next attempt of a turn. It is on disk before anything else is done. `told` says that events told when it is due.
     pub(super) fn attempt(&mut self, cx: &mut Cx<'_>, mut turn: Turn, told: bool) -> Result<()> {
-        turn.request_id = cx.rng.text(16).into();
         turn.not_before = None;
         turn.claims = turn.claims.saturating_add(1);
         if mutant!(W14) {
             turn.reply = None;
         }
         self.choose_reply(cx, &mut turn);
+        turn.request_id = turns::request_of(&turn.id, turn.attempt);
         turns::read_asked(cx.db, &mut turn)?;
         if mutant!(W36) {
             turns::retry(cx.db, &Turn { counters: budget::Counters::default(), claims: 0, ..turn.clone() })?;
@@ -544,9 +544,10 @@ impl Engine {
     }
 }
 
-/// How the first attempt of a turn ended, if there was another since.
-pub(super) fn first_end(turn: &Turn) -> Option<Terminal> {
-    (turn.root != turn.request_id).then(|| Terminal { id: turn.root.clone(), ..last_end(turn) })
+/// How the attempts of a turn ended before its last one.
+pub(super) fn earlier_ends(turn: &Turn) -> Vec<Terminal> {
+    let earlier = turns::earlier_requests(&turn.id, &turn.root, &turn.request_id, turn.attempt);
+    earlier.into_iter().map(|id| Terminal { id, ..last_end(turn) }).collect()
 }
 
 /// How the attempt before the next one of a turn ended.

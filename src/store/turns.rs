@@ -296,11 +296,28 @@ pub fn live(db: &dyn Sql) -> Result<Vec<(Turn, Live)>> {
     )
 }
 
-/// How the last turns ended, oldest first: under the id they were asked for, and under that of their last attempt. No index leads to
-/// them: at most those kept are looked at.
+/// The request id of an attempt of recovery. It can be told again when the object that chose it is gone: whoever watched the attempt
+/// and lost its connection has to learn of its end.
+pub fn request_of(turn: &TurnId, attempt: u32) -> RequestId {
+    format!("{turn}.{attempt}").into()
+}
+
+/// The requests of a turn before its last one, oldest first: the one that was asked, and those of the attempts since.
+pub fn earlier_requests(turn: &TurnId, root: &RequestId, last: &RequestId, attempt: u32) -> Vec<RequestId> {
+    if root == last {
+        return Vec::new();
+    }
+    let attempts = attempt.saturating_sub(limits::ENDED_ATTEMPTS).max(1) + 1..=attempt;
+    let attempts = attempts.map(|n| request_of(turn, n)).filter(|id| id != last);
+    std::iter::once(root.clone()).chain(attempts).collect()
+}
+
+/// How the last turns ended, oldest first, under all the ids clients may know them by. No index leads to them: at most those kept are
+/// looked at.
 pub fn last_ended(db: &dyn Sql) -> Result<Vec<Terminal>> {
     let mut ended = db.all(
-        "SELECT root_request_id, request_id, state, origin_ids, kind FROM wk_turn WHERE ended_at IS NOT NULL ORDER BY seq DESC LIMIT ?1",
+        "SELECT root_request_id, request_id, state, origin_ids, kind, id, attempt FROM wk_turn WHERE ended_at IS NOT NULL \
+         ORDER BY seq DESC LIMIT ?1",
         &[Value::Int(limits::ENDED_AT_BOOT)],
         |row| {
             let ending = match row.text(2)?.as_str() {
@@ -311,13 +328,16 @@ pub fn last_ended(db: &dyn Sql) -> Result<Vec<Terminal>> {
             };
             let continuation = Kind::parse(&row.text(4)?) == Kind::Extend;
             let last = Terminal { id: row.text(1)?.into(), ending, body: String::new(), message_ids: row.opt_text(3)?, continuation };
-            let root = RequestId::from(row.text(0)?);
-            let asked = (root != last.id).then(|| Terminal { id: root, ending: Ending::Recovering, ..last.clone() });
-            Ok([asked, Some(last)])
+            let attempt = u32::try_from(row.int(6)?).unwrap_or_default();
+            let earlier = earlier_requests(&row.text(5)?.into(), &row.text(0)?.into(), &last.id, attempt);
+            let mut ended: Vec<_> =
+                earlier.into_iter().map(|id| Terminal { id, ending: Ending::Recovering, ..last.clone() }).collect();
+            ended.push(last);
+            Ok(ended)
         },
     )?;
     ended.reverse();
-    Ok(ended.into_iter().flatten().flatten().collect())
+    Ok(ended.into_iter().flatten().collect())
 }
 
 /// Forgets the oldest final turns beyond those kept.

@@ -196,6 +196,32 @@ fn a_message_sent_at_the_end_of_a_recovery_is_not_wiped() {
     assert_at_rest(&world);
 }
 
+// wire 164, recovery 86: who watched an attempt in the middle learns of its end, however many objects there were since, and however the
+// turn ended.
+#[test]
+fn the_end_of_every_attempt_is_told_to_who_missed_it() {
+    let model = ["a", "b", "c"].map(|word| text_deltas(&[word; 25]).gate(word));
+    let (world, one) = begun(agent(), model);
+    let two = world.connect("S2");
+    world.restart(Sockets::Kept);
+    world.run();
+    let watched = two.of_type("cf_agent_use_chat_response").last().map(|frame| frame["id"].clone()).unwrap();
+    let watched = watched.as_str().unwrap();
+    assert!(two.watches() && two.terminals(watched).is_empty());
+    world.disconnect(&two);
+    for _ in 0..2 {
+        world.restart(Sockets::Kept);
+        world.run();
+    }
+    world.reconnect(&two);
+    world.run();
+    assert_eq!(two.terminals(watched).len(), 1, "{}", two.story());
+    world.open_gate("c");
+    world.run();
+    assert_eq!((one.said(), two.said()), (world.said(), world.said()), "{}", two.story());
+    assert_at_rest(&world);
+}
+
 // wire 119: a clear ends a continuation as one.
 #[test]
 fn a_clear_ends_what_goes_on_as_a_continuation() {
