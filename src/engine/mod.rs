@@ -126,8 +126,8 @@ pub struct Engine {
     client_tools: Option<String>,
     /// What the open attempt of an earlier incarnation left: its turn and its log.
     dead: Option<(Turn, String)>,
-    /// Whether a newer release wrote the rows: they are shown, and nothing is done with them.
-    frozen: bool,
+    /// Why the rows are only shown, if they are.
+    frozen: Option<frozen::Frozen>,
     /// Why a step of that turn was refused, if that is why it was left.
     fault: Option<(TurnId, Fault)>,
     owed_at_boot: Vec<Owed>,
@@ -140,7 +140,7 @@ impl Engine {
     /// The database failed, or a newer release wrote its rows.
     pub fn load(db: &dyn Sql, boot: Boot, identity: Identity, config: Config) -> Result<Engine> {
         if !tables::migrate(db)? {
-            return Self::load_frozen(db, boot, identity, config);
+            return Self::load_newer(db, boot, identity, config);
         }
         let (mut live, mut waiting, mut parked) = (Vec::new(), None, None);
         // Rows may contradict each other; whatever they say, each turn has one place and comes to an end.
@@ -242,7 +242,7 @@ impl Engine {
             last_body: meta::get(db, meta::LAST_BODY)?,
             client_tools: meta::get(db, meta::CLIENT_TOOLS)?,
             dead: None,
-            frozen: false,
+            frozen: None,
             fault: None,
             owed_at_boot: Vec::new(),
         })
@@ -289,8 +289,8 @@ impl Engine {
     /// # Errors
     /// The database failed.
     pub fn step(&mut self, cx: &mut Cx<'_>, input: Input) -> Result<()> {
-        if self.frozen {
-            return self.step_frozen(cx, input);
+        if let Some(why) = self.frozen {
+            return self.step_frozen(cx, input, why);
         }
         match input {
             Input::Boot(sockets) => self.boot(cx, sockets)?,

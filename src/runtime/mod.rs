@@ -28,6 +28,7 @@ use crate::{
     },
     engine::{
         Engine, Identity,
+        config::Config,
         events::Event,
         input::{Answer, Command, ConnMeta, Fault, Input, ReplyTo},
         outcome::{AlarmPlan, Cx, Effect, Outcome, StatusNote, StepResult},
@@ -36,6 +37,7 @@ use crate::{
     ids::{Boot, ConnId, Fence, LegId, TurnId},
     limits,
     rng::Rng,
+    store::Sql,
     time::Millis,
     wire::{self, ClientFrame, Ending, Terminal},
 };
@@ -177,12 +179,12 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         let db = self.platform.sql();
         let mut input = Some(input);
         let mut body = || -> Result<()> {
-            let Some(input) = input.take() else { return Err(Error::platform("the transaction was run twice")) };
+            let Some(waits) = &input else { return Err(Error::platform("the transaction was run twice")) };
             let mut cx = Cx { db, now, rng: &mut rng, out: &mut out };
             if engine.is_none() {
-                engine = Some(self.boot(&mut cx, &input)?);
+                engine = Some(self.boot(&mut cx, waits)?);
             }
-            if let Some(engine) = engine.as_mut() {
+            if let (Some(engine), Some(input)) = (engine.as_mut(), input.take()) {
                 engine.step(&mut cx, input)?;
             }
             match cx.out.alarm {
@@ -201,15 +203,19 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
                 self.fault.borrow_mut().take_if(|(_, fault)| *fault != Fault::NoMemory);
                 out.effects.into_iter().for_each(|effect| self.perform(effect));
             }
-            Err(error) => self.failed(error, blame, may_wake),
+            Err(error) => self.failed(error, blame, may_wake, input),
         }
     }
 
     /// The first step of an incarnation: hot rows, and the sockets that outlived the last one.
     fn boot(&self, cx: &mut Cx<'_>, input: &Input) -> Result<Engine> {
+        self.boot_as(cx, input, Engine::load)
+    }
+
+    fn boot_as(&self, cx: &mut Cx<'_>, input: &Input, load: Load) -> Result<Engine> {
         let boot = Boot::from(cx.rng.text(16));
         let identity = Identity { name: self.platform.name(), agent: router::kebab(&self.platform.class()) };
-        let mut engine = Engine::load(cx.db, boot, identity, self.agent.config())?;
+        let mut engine = load(cx.db, boot, identity, self.agent.config())?;
         if let Some((turn, fault)) = self.fault.borrow().clone() {
             engine.blame(turn, fault);
         }
@@ -225,8 +231,8 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     }
 
     /// A step failed: nothing of it happened. Memory is dropped and will be read anew from rows, under a new boot token, so that
-    /// whatever still runs is fenced off.
-    fn failed(self: &Rc<Self>, error: Error, blame: Blame, may_wake: bool) {
+    /// whatever still runs is fenced off. `unread` is the input if the step did not get as far as that.
+    fn failed(self: &Rc<Self>, error: Error, blame: Blame, may_wake: bool, unread: Option<Input>) {
         let event = Event::new("storage:failed").with("error", error.message()).with("input", blame.name());
         self.agent.on_event(&event);
         self.platform.emit(&event);
@@ -235,7 +241,13 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         if let Some(active) = self.active.take() {
             active.cancel.trip();
         }
-        for (_, waiter) in std::mem::take(&mut *self.replies.borrow_mut()) {
+        let unread = unread.filter(Engine::may_be_read_for).filter(|_| !error.is_gone());
+        let asks = match &unread {
+            Some(Input::Command(_, to)) => *to,
+            _ => None,
+        };
+        let (asked, lost): (Vec<_>, Vec<_>) = self.replies.take().into_iter().partition(|(to, _)| Some(*to) == asks);
+        for (_, waiter) in lost {
             let _ = waiter.send(Err(error.clone()));
         }
         if error.is_gone() {
@@ -255,18 +267,47 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             }
             *self.fault.borrow_mut() = Some((turn.clone(), fault));
         }
-        if let Blame::Probe(conn, probe) = &blame {
-            // Every probe has its answer (wire 168).
-            self.platform.send(std::slice::from_ref(conn), &wire::resume_none(None, probe.as_deref()));
-        }
-        if let Blame::Chat(conn, Some(id)) = blame {
-            let body = "The conversation could not be stored. Try again; if it keeps failing, start a new one.".into();
-            let terminal = Terminal { id, ending: Ending::Error, body, message_ids: None, continuation: false };
-            self.platform.send(&[conn], &wire::terminal(&terminal));
-        }
         if may_wake {
             // Bring what was running to rest now rather than at the next event. Once: a database that keeps failing is left alone.
             self.step(Input::Alarm(None), false);
+        }
+        self.replies.borrow_mut().extend(asked);
+        match unread {
+            _ if self.over.get() => asks.into_iter().for_each(|to| self.reply(to, Err(error.clone()))),
+            Some(input) if self.engine.borrow().is_some() => self.step(input, false),
+            Some(input) => {
+                if let Err(more) = self.show(input) {
+                    self.apologise(blame, asks, more);
+                }
+            }
+            None => self.apologise(blame, None, error),
+        }
+    }
+
+    /// An input that nothing can be stored for: what there is can still be read.
+    fn show(self: &Rc<Self>, input: Input) -> Result<()> {
+        let mut rng = self.rng.take().unwrap_or_else(|| Rng::new(self.platform.entropy()));
+        let mut out = Outcome::default();
+        let mut cx = Cx { db: self.platform.sql(), now: self.platform.now(), rng: &mut rng, out: &mut out };
+        let shown = self.boot_as(&mut cx, &input, Engine::load_refused).and_then(|mut engine| engine.step(&mut cx, input));
+        *self.rng.borrow_mut() = Some(rng);
+        shown.map(|()| out.effects.into_iter().for_each(|effect| self.perform(effect)))
+    }
+
+    /// Whoever asked for what failed is told so.
+    fn apologise(&self, blame: Blame, asks: Option<ReplyTo>, error: Error) {
+        if let Some(to) = asks {
+            self.reply(to, Err(error));
+        }
+        match blame {
+            // Every probe has its answer (wire 168).
+            Blame::Probe(conn, probe) => self.platform.send(&[conn], &wire::resume_none(None, probe.as_deref())),
+            Blame::Chat(conn, Some(id)) => {
+                let body = "The conversation could not be stored. Try again; if it keeps failing, start a new one.".into();
+                let terminal = Terminal { id, ending: Ending::Error, body, message_ids: None, continuation: false };
+                self.platform.send(&[conn], &wire::terminal(&terminal));
+            }
+            Blame::Chat(_, None) | Blame::Turn(_) | Blame::Other(_) => {}
         }
     }
 
@@ -418,7 +459,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     /// The platform ended another object, or this one, under the call of a turn: what becomes of the turn is decided as after a death,
     /// by this incarnation if it lives and else by the next.
     fn interrupted(self: &Rc<Self>, error: &str) {
-        self.failed(Error::platform(error), Blame::Other("reset"), true);
+        self.failed(Error::platform(error), Blame::Other("reset"), true, None);
     }
 
     fn message(self: &Rc<Self>, conn: ConnId, message: Message) {
@@ -437,6 +478,9 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         }));
     }
 }
+
+/// How an engine is read from rows.
+type Load = fn(&dyn Sql, Boot, Identity, Config) -> Result<Engine>;
 
 /// Whom a failed step concerns.
 enum Blame {

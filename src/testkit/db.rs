@@ -101,6 +101,8 @@ struct Shared {
     steps: Cell<u64>,
     loose: RefCell<Vec<&'static str>>,
     faults: RefCell<Vec<(FaultAt, String)>>,
+    /// What every statement is told that writes.
+    refusal: RefCell<Option<String>>,
     /// The alarm is a row of the platform's own: a transaction that fails takes it back.
     alarm: Cell<Option<Millis>>,
     /// What a pending commit is taken back to, oldest first.
@@ -269,6 +271,7 @@ impl Db {
             steps: Cell::new(0),
             loose: RefCell::default(),
             faults: RefCell::default(),
+            refusal: RefCell::default(),
             alarm: Cell::new(None),
             pending: RefCell::default(),
             flushed: Cell::new(0),
@@ -299,9 +302,20 @@ impl Db {
         self.shared.faults.borrow_mut().push((at, text.into()));
     }
 
-    /// No fault waits any more.
+    /// Every statement that writes a row fails with this, as on a full disk, until there is [room](Self::make_room).
+    pub fn refuse_writes(&self, text: impl Into<String>) {
+        *self.shared.refusal.borrow_mut() = Some(text.into());
+    }
+
+    /// Rows can be written again.
+    pub fn make_room(&self) {
+        self.shared.refusal.borrow_mut().take();
+    }
+
+    /// No fault waits any more, and rows can be written.
     pub fn heal(&self) {
-        self.shared.faults.borrow_mut().clear();
+        self.forgive();
+        self.make_room();
     }
 
     /// Faults that have not struck yet.
@@ -480,6 +494,9 @@ impl Sql for Db {
         }
         let plan = known.unwrap_or_else(|| self.learn(sql));
         let mut statement = conn.prepare_cached(sql).map_err(storage)?;
+        if let Some(text) = self.shared.refusal.borrow().as_ref().filter(|_| plan.writes && !plan.defines) {
+            return Err(Error::storage(text.clone()));
+        }
         if plan.writes && self.shared.depth.get() == 0 {
             self.shared.loose.borrow_mut().push(sql);
         }

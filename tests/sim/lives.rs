@@ -217,6 +217,8 @@ enum Action {
     Fault(FaultAt, &'static str),
     /// The database is away for a while.
     Outage,
+    /// Nothing can be written until the next action.
+    Full,
     Gate(&'static str),
     /// The next alarm comes so much later, or earlier.
     LateAlarm(i64),
@@ -322,10 +324,11 @@ fn action(dice: &mut Dice, tabs: usize) -> Action {
             Action::Fault(at, dice.of(&FAULTS))
         }
         29 => Action::Gate(dice.of(&GATES)),
-        30 => match dice.below(4) {
+        30 => match dice.below(5) {
             0 => Action::LateAlarm(-1_000),
             1 => Action::Ring,
             2 => Action::Outage,
+            3 => Action::Full,
             _ => Action::LateAlarm(dice.below(7_200_000) as i64),
         },
         _ => Action::Pass(dice.below(40_000) as i64),
@@ -373,6 +376,7 @@ impl Life {
             println!("{n}: {action:?}, then {steps} steps");
         }
         let world = &self.world;
+        world.db().make_room();
         let tab = |i: &usize| &self.tabs[*i];
         match action {
             Action::Ask(i) => drop(tab(i).send(&format!("question {n}"))),
@@ -400,6 +404,7 @@ impl Life {
             Action::Clock(ms) => world.clock().skew(*ms),
             Action::Fault(at, text) => world.db().fail(at.clone(), *text),
             Action::Outage => (0..OUTAGE).for_each(|_| world.db().fail(FaultAt::Begin, FAULTS[3])),
+            Action::Full => world.db().refuse_writes(FAULTS[0]),
             Action::Gate(gate) => world.gates().pass(gate, 1),
             Action::LateAlarm(ms) => world.shift_alarm(*ms),
             Action::Ring => world.ring(),

@@ -201,6 +201,52 @@ fn a_database_that_stays_full_is_left_alone() {
     assert_eq!((turns(&world), asked(&world)), (vec!["running -".into()], 1));
 }
 
+// recovery 111, §1.5: what is stored can be read while nothing can be written, whoever asks; and everything goes on when there is room.
+#[test]
+fn a_conversation_that_cannot_be_stored_can_be_read() {
+    let (world, tab) = begun(agent(), [text("the end")]);
+    let shown = world.said();
+    world.restart(Sockets::Closed);
+    world.db().refuse_writes("database or disk is full: SQLITE_FULL");
+    world.run_for(60_000);
+    world.reconnect(&tab);
+    world.run_for(1_000);
+    assert_eq!(tab.said()[..1], shown[..1], "{}", tab.story());
+    assert_eq!((world.get_messages().len(), world.connect("S2").said().len()), (1, 1));
+    let id = tab.send("more");
+    world.run_for(1_000);
+    let told = "This conversation can be read, but nothing can be stored at the moment. Try again later.";
+    assert_eq!(tab.terminals(&id).iter().map(|end| end["body"].clone()).collect::<Vec<_>>(), [json!(told)]);
+    tab.clear();
+    world.run_for(1_000);
+    assert_eq!((world.get_messages().len(), turns(&world), asked(&world)), (1, vec!["running -".into()], 1));
+    world.db().heal();
+    world.ring();
+    world.run();
+    assert!(world.said()[1].ends_with("the end"), "{}", world.story());
+    assert_at_rest(&world);
+}
+
+// I1, recovery 110: an input that could not even be begun is not lost, and is done once.
+#[test]
+fn an_input_whose_transaction_could_not_begin_is_done_once() {
+    for text in ["disk I/O error: SQLITE_IOERR", "database or disk is full: SQLITE_FULL", "out of memory: SQLITE_NOMEM"] {
+        let world = World::new(agent()).model_fn(|_| wakeful::testkit::text("fine"));
+        let tab = world.connect("S1");
+        world.db().fail(FaultAt::Begin, text);
+        tab.send("hi");
+        world.run();
+        assert_eq!((world.said(), world.db().pending_faults()), (vec!["user: hi".into(), "assistant: fine".into()], 0), "{text}");
+        assert_eq!(tab.said(), world.said());
+        world.db().fail(FaultAt::Begin, text);
+        let handle = world.handle();
+        let saved = world.block_on(async move { handle.save_messages(vec![UiMessage::user("a", "app")]).await });
+        assert!(saved.is_ok(), "{text}: {saved:?}");
+        assert_eq!((world.said().len(), asked(&world)), (4, 2));
+        assert_at_rest(&world);
+    }
+}
+
 // recovery 112, decision 38, W32: a page of the history that takes too much memory is read in half; a second time ends the turn.
 #[test]
 fn too_little_memory_is_one_smaller_page_and_then_the_end() {
