@@ -208,13 +208,15 @@ fn response(answer: HttpResponse) -> worker::Result<Response> {
     Ok(if answer.body.is_empty() || matches!(answer.status, 204 | 205 | 304) { head.empty() } else { head.fixed(answer.body) })
 }
 
-/// The text of a panic goes to the log with a stack, and then to the hook of `worker`, which marks the instance for a fresh start.
+/// The text of a panic goes to the log with a stack, sockets are closed, and then it is the turn of the hook of `worker`, which marks the
+/// instance for a fresh start.
 fn chain_panic_hooks() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             console_error_panic_hook::hook(info);
+            sockets::close_all();
             previous(info);
         }));
     });

@@ -31,7 +31,7 @@ pub struct ObjectPlatform {
     state: JsState,
     storage: Rc<JsStorage>,
     sql: ObjectSql,
-    pub(super) sockets: Sockets,
+    pub(super) sockets: Rc<Sockets>,
     env: Env,
     name: String,
     class: String,

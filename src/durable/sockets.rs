@@ -3,7 +3,11 @@
 //! A socket is named by an id of ours. `_pk` is only its label: it is reused on every reconnect, so two live sockets may carry
 //! the same (wire §1.9).
 
-use std::{cell::RefCell, collections::BTreeMap};
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    rc::{Rc, Weak},
+};
 
 use serde::{Deserialize, Serialize};
 use worker::{
@@ -20,6 +24,13 @@ use crate::{
 };
 
 const OPEN: u16 = 1;
+/// "Service restart": clients connect again.
+const RESTART: u16 = 1012;
+
+thread_local! {
+    /// Those of every object of this instance.
+    static OF_INSTANCE: RefCell<Vec<Weak<Sockets>>> = RefCell::default();
+}
 
 /// What is attached to a socket. Short names: it is written at every connect.
 #[derive(Serialize, Deserialize)]
@@ -42,8 +53,13 @@ struct Entry {
 }
 
 impl Sockets {
-    pub(super) fn new(state: JsState) -> Self {
-        Self { state, live: RefCell::new(None) }
+    pub(super) fn new(state: JsState) -> Rc<Self> {
+        let this = Rc::new(Self { state, live: RefCell::new(None) });
+        OF_INSTANCE.with_borrow_mut(|all| {
+            all.retain(|sockets| sockets.strong_count() > 0);
+            all.push(Rc::downgrade(&this));
+        });
+        this
     }
 
     /// Accepts a socket under `id`, with `tags` after it.
@@ -123,6 +139,19 @@ impl Sockets {
             }
         }
         live
+    }
+}
+
+/// The instance is at its end, in the middle of whatever it was doing: sockets would outlive it and never hear what they were owed.
+/// Their clients come back by themselves, which also wakes what was interrupted.
+pub(super) fn close_all() {
+    let all = OF_INSTANCE.with(|all| all.try_borrow().map(|all| all.clone()).unwrap_or_default());
+    for sockets in all.iter().filter_map(Weak::upgrade) {
+        // Only those of the object whose event this is: others throw, being in the middle of nothing.
+        let attached = sockets.state.get_web_sockets().unwrap_or_default();
+        for socket in attached.iter().map(JsCast::unchecked_into::<JsSocket>) {
+            let _ = socket.close_with(RESTART, "the object starts anew");
+        }
     }
 }
 

@@ -48,7 +48,8 @@ impl Engine {
     /// # Errors
     /// The database cannot be read either.
     pub fn load_refused(db: &dyn Sql, boot: Boot, identity: Identity, config: Config) -> Result<Engine> {
-        Ok(Engine { frozen: Some(Frozen::Refused), ..Self::load(db, boot, identity, config)? })
+        // What is offered could not be taken up.
+        Ok(Engine { frozen: Some(Frozen::Refused), notice: None, ..Self::load(db, boot, identity, config)? })
     }
 
     /// Whether this input is worth an answer of a conversation that can only be read.

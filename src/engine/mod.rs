@@ -183,12 +183,13 @@ impl Engine {
         {
             messages::path(db, &leaf, usize::MAX)?;
         }
+        let notice = streams::notice(db)?;
         let alarm = dead.is_some() || waiting.is_some() || !live.is_empty() || !submissions.is_empty() || !owed_at_boot.is_empty();
         Ok(Engine {
             alarm: alarm.then_some(schedule::UNKNOWN),
             submissions: submissions.into(),
             // Pages that missed an end before this incarnation learn of it where their probe would not tell them.
-            ended: if alarm { turns::last_ended(db)? } else { Vec::new() }
+            ended: if alarm || notice.is_some() { turns::last_ended(db)? } else { Vec::new() }
                 .into_iter()
                 .chain(waiting.iter().chain(dead.iter().map(|(turn, _)| turn)).flat_map(recovery::earlier_ends))
                 .chain(waiting.iter().map(recovery::last_end))
@@ -200,6 +201,7 @@ impl Engine {
             parked,
             next_deadline: call_rows::next_deadline(db)?,
             last_seq,
+            notice,
             dead,
             owed_at_boot,
             ..Self::at_rest(db, boot, identity, config)?
@@ -229,7 +231,7 @@ impl Engine {
             leaf: meta::get(db, meta::LEAF)?.map(MessageId::from),
             generation: meta::get(db, meta::GENERATION)?.and_then(|g| g.parse().ok()).unwrap_or(0),
             last_seq: 0,
-            notice: streams::notice(db)?,
+            notice: None,
             ended: VecDeque::new(),
             senders: Vec::new(),
             waking: None,

@@ -12,14 +12,15 @@ export const REASONS = {
     "An edited question is answered anew, and what followed it leaves the conversation. The original changes its " +
     "text in place, keeps what followed and asks the model to go on from there.",
   "decision 34":
-    "A model call that broke before anything was shown is made again, at most twice, whatever broke it. The " +
-    "original does so only for some refusals.",
+    "A model call that broke before anything was shown is made again, at most twice, whatever broke it. An overloaded " +
+    "provider is asked again later, and an answer that broke off goes on where it was. The original makes a call again " +
+    "only after some refusals, and shows every other error at once.",
   "decision 37":
     "The request of an answer whose server died gets an end, `recovering`, and the answer goes on under another one. " +
     "In the original it goes on as well, and the request gets no end.",
   "decision 43": "An error text says what to do and quotes the provider. The original shows what its library says.",
   "field Q-07": "One event that is not JSON is skipped. In the original it ends the answer with an error.",
-  "PV-05": "An answer that is cut off before its end is an error. The original takes it for complete.",
+  "PV-05": "An answer that is cut off before its end goes on where it was. The original takes it for complete.",
   "PV-19":
     "An error in place of an answer is told with the provider's own words. The original tells why its parser " +
     "refused it.",
@@ -131,8 +132,8 @@ export const NAMED = {
   "errors: the provider sends an error under status 200": ["PV-19", "decision 34", "wire 62, 63, 143"],
   "errors: the provider sends one broken event": ["field Q-07"],
   "errors: the provider answers whole instead of streaming": ["PV-20"],
-  "errors: the provider is overloaded for good": ["decision 43", "wire 62, 63, 143"],
-  "errors: the provider hangs up in mid-answer": ["decision 43"],
+  "errors: the provider is overloaded for good": ["decision 34", "wire 62, 63, 143"],
+  "errors: the provider hangs up in mid-answer": ["decision 34"],
   "errors: an error, seen by a second tab": ["decision 43"],
   "errors: an error, and the page loaded anew": ["decision 43", "wire 62, 63, 143"],
   "errors: an error, and the same question again": ["decision 43"],

@@ -222,6 +222,28 @@ fn the_end_of_every_attempt_is_told_to_who_missed_it() {
     assert_at_rest(&world);
 }
 
+// wire 164: an object that wakes with a bad ending to offer, and nothing to do, tells of the ends before that too.
+#[test]
+fn an_end_that_was_missed_is_told_where_another_is_offered() {
+    let no = http_error(400, json!({ "error": { "message": "no", "type": "invalid_request_error" } }));
+    let world = World::new(agent()).model(script![text("beginning").gate("g").text(" and end"), no]);
+    let (one, two) = (world.connect("S1"), world.connect("S2"));
+    let watched = one.send("hi");
+    world.run();
+    assert!(two.watches());
+    world.disconnect(&two);
+    world.open_gate("g");
+    world.run();
+    one.send("again");
+    world.run();
+    world.restart(Sockets::Kept);
+    world.reconnect(&two);
+    world.run();
+    assert_eq!((two.terminals(&watched).len(), two.watches()), (1, false), "{}", two.story());
+    assert_eq!((one.said(), two.said()), (world.said(), world.said()));
+    assert_at_rest(&world);
+}
+
 // wire 119: a clear ends a continuation as one.
 #[test]
 fn a_clear_ends_what_goes_on_as_a_continuation() {

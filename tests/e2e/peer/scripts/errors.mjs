@@ -20,7 +20,19 @@ export const errors = {
   "the provider sends an error under status 200": fails("error200"),
   "the provider sends one broken event": fails("garbage"),
   "the provider answers whole instead of streaming": fails("json"),
-  "the provider is overloaded for good": fails("status 503"),
+
+  async "the provider is overloaded for good"(s) {
+    const tab = await s.tab();
+    tab.now.sendMessage({ text: "status 503" });
+    await tab.until((now) => now.error !== undefined || now.isRecovering);
+    if (tab.now.isRecovering) {
+      // It would be tried for minutes: somebody stops it.
+      const { id } = s.watchers.at(-1).frames.findLast((frame) => frame.type === "cf_agent_chat_recovering");
+      s.watchers.at(-1).send({ type: "cf_agent_chat_request_cancel", id });
+      await tab.until((now) => !now.isRecovering);
+    }
+    await s.turn(tab, "echo two");
+  },
 
   async "the provider hangs up in mid-answer"(s) {
     s.gate();

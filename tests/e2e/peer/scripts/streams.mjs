@@ -54,7 +54,8 @@ export const resume = {
     const tab = await s.tab();
     await begin(s, tab);
     const late = await s.tab({ ready: false });
-    await late.until((now) => now.status === "streaming");
+    // Not in the middle of the replay: what a stopped tab shows would depend on how far that had come.
+    await late.until((now) => now.status === "streaming" && textOf(now.messages.at(-1)).endsWith("w1 "));
     late.now.stop();
     await s.ends(1);
   },
