@@ -93,9 +93,7 @@ mod tests {
         let fuse = i64::from(limits::PLUG_FUSE_MS);
         if kind == "panic" {
             assert!(catch_unwind(AssertUnwindSafe(|| world.run_for(fuse))).is_err());
-            world.restart(Sockets::Kept);
-            // What the page does then: any event builds the object again.
-            tab.frame(serde_json::json!({ "type": "wakeful_plug" }));
+            world.restart(Sockets::Closed);
         } else {
             world.run_for(fuse);
             assert_eq!(tab.conn().is_none(), kind == "abort");

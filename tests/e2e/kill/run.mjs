@@ -132,10 +132,10 @@ export class Killer {
     ends.forEach((end) => end());
   }
 
-  /** A panic in one object: the memory of all of them is gone, their connections are not. */
+  /** A panic in one object: the memory of all of them is gone, and so are the connections of that one. */
   async #panic(rooms, kind) {
     // recovery 114
-    const ends = rooms.map((room) => room.die(kind, { survived: true, lingers: true }));
+    const ends = rooms.map((room, at) => room.die(kind, { survived: at > 0, lingers: true }));
     await this.#tell(rooms[0], "panic");
     ends.forEach((end) => end());
   }

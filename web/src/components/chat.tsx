@@ -263,7 +263,7 @@ export function Chat({ name, token, title, onMenu }: ChatProps) {
         tools={
           <>
             <ConnectionPill state={connection.state} />
-            {connection.plug && <PullThePlug name={name} token={token} agent={agent} />}
+            {connection.plug && <PullThePlug name={name} token={token} />}
             <IconButton label="Clear this conversation" title="Clear conversation" data-testid="clear" disabled={messages.length === 0} onClick={() => setClearing(true)}>
               <Trash />
             </IconButton>

@@ -1,23 +1,18 @@
 /** Ends the conversation's object in the middle of its work, so that one can watch it carry on. Only where the server offers it. */
 import { useId, useRef, useState } from "react";
 import { announce } from "../lib/announce";
-import { addressOf, type Connection } from "../lib/connection";
+import { addressOf } from "../lib/connection";
 import { Plug } from "./icons";
 
 const KINDS = [
   { kind: "abort", title: "Abort", what: "The object dies at once and its connections close, as in a deploy or a crash." },
-  { kind: "panic", title: "Panic", what: "Its code fails in the middle of a step. Its memory is gone, its connections stay." },
+  { kind: "panic", title: "Panic", what: "Its code fails: its memory is gone, and its connections close." },
   { kind: "hang", title: "Hang", what: "The model falls silent and never ends. After some seconds that is noticed." },
 ] as const;
 
-/** A panic leaves the sockets as they are, and nothing wakes the object before its alarm, up to 30 seconds later: this does. */
-const WAKE = JSON.stringify({ type: "wakeful_plug" });
-/** Later than the death, which follows its answer by a moment. */
-const WAKE_MS = 400;
+type PullThePlugProps = { name: string; token: string | null };
 
-type PullThePlugProps = { name: string; token: string | null; agent: Connection["agent"] };
-
-export function PullThePlug({ name, token, agent }: PullThePlugProps) {
+export function PullThePlug({ name, token }: PullThePlugProps) {
   const menu = useRef<HTMLDivElement>(null);
   const [open, setOpen] = useState(false);
   const id = useId();
@@ -27,7 +22,6 @@ export function PullThePlug({ name, token, agent }: PullThePlugProps) {
     announce("The plug is pulled.");
     // An object that died before its answer left has done what it was asked to.
     await fetch(addressOf(name, token, `plug/${kind}`), { method: "POST" }).catch(() => null);
-    setTimeout(() => agent.send(WAKE), WAKE_MS);
   }
 
   return (
