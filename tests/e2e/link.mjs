@@ -24,7 +24,7 @@ export async function startLink(targetPort) {
     };
     for (const side of [pair.client, pair.upstream]) side.on("error", end).on("close", end);
     pair.client.on("data", (data) => {
-      if (pair.loses?.sent) return pair.loses.sent(data.length);
+      if (pair.loses?.sent) return pair.loses.sent();
       if (pair.upgrade === undefined && pair.sent.length < 16_384) {
         // A kept-alive connection may have carried other requests before the upgrade.
         pair.sent += data.toString("latin1");
@@ -34,7 +34,7 @@ export async function startLink(targetPort) {
       pair.upstream.write(data);
     });
     pair.upstream.on("data", (data) => {
-      if (pair.loses?.answered) return pair.loses.answered(data.length);
+      if (pair.loses?.answered) return pair.loses.answered();
       return pair.client.write(data);
     });
   });
@@ -72,7 +72,7 @@ export async function startLink(targetPort) {
     },
     /**
      * From now on nothing arrives over the connections that are open, and neither end is told; with `answersOnly` what the clients
-     * send does arrive. New connections are as good as ever. Resolves when the first bytes of those that are to be lost were.
+     * send does arrive. New connections are as good as ever. Resolves with the first loss: of what a client sent, or of an answer.
      */
     lose({ answersOnly = false } = {}) {
       return new Promise((resolve) => {

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { isResponse, openRoom, textOf } from "./client.mjs";
 import { read } from "./kill/world.mjs";
-import { TEXT } from "./scripts.mjs";
+import { TEXT, TEXT_DELTAS } from "./scripts.mjs";
 import { serve } from "./setup.mjs";
 
 const MIB = 1024 * 1024;
@@ -120,3 +120,31 @@ for (const after of ["INSERT INTO wk_msg (", "INSERT INTO wk_msg_part", "INSERT 
     await neighbour.close();
   });
 }
+
+test("a trap in the transaction that ends an answer stores nothing of it, and it is given once", async ({ room, provider, worker }) => {
+  // recovery 115
+  await fill(room, 2, 10);
+  const history = await room.history();
+  const socket = await room.connect();
+  const gate = provider.gate(room.name);
+  await room.get(`/trap?after=${encodeURIComponent("UPDATE wk_turn SET state = ?2, reason = ?3, ended_at")}`);
+  const { message } = socket.say(`text ${room.name}`);
+  gate.open(TEXT_DELTAS.length);
+  // A trap leaves the sockets, and the next frame on one of them wakes the object, which asks again.
+  let isBack = false;
+  const again = provider.call(`text ${room.name}`, 2).finally(() => (isBack = true));
+  while (!isBack) await socket.settle();
+  await again;
+  await gate.reached(TEXT_DELTAS.length + 1);
+  assert.deepEqual(await room.history(), [...history, message]);
+  const { wk_msg, wk_turn } = await rows(room, worker);
+  assert.deepEqual([wk_msg.length, wk_turn.map((turn) => [turn.state, turn.ended_at])], [3, [["running", null]]]);
+
+  gate.open();
+  const { messageIds } = await socket.frame((frame) => isResponse(frame) && frame.outcome === "completed");
+  assert.deepEqual(messageIds, [message.id]);
+  const now = await room.history();
+  assert.deepEqual(now.slice(0, 3), [...history, message]);
+  assert.deepEqual(now.slice(3).map((entry) => [entry.role, textOf(entry)]), [["assistant", TEXT]]);
+  assert.equal(provider.of(`text ${room.name}`).length, 2);
+});
