@@ -24,6 +24,7 @@ export async function startLink(targetPort) {
     };
     for (const side of [pair.client, pair.upstream]) side.on("error", end).on("close", end);
     pair.client.on("data", (data) => {
+      if (pair.loses?.sent) return pair.loses.sent();
       if (pair.upgrade === undefined && pair.sent.length < 16_384) {
         // A kept-alive connection may have carried other requests before the upgrade.
         pair.sent += data.toString("latin1");
@@ -32,7 +33,10 @@ export async function startLink(targetPort) {
       }
       pair.upstream.write(data);
     });
-    pair.upstream.on("data", (data) => pair.client.write(data));
+    pair.upstream.on("data", (data) => {
+      if (pair.loses?.answered) return pair.loses.answered();
+      return pair.client.write(data);
+    });
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -65,6 +69,16 @@ export async function startLink(targetPort) {
     },
     restore() {
       up = true;
+    },
+    /**
+     * From now on nothing arrives over the connections that are open, and neither end is told; with `answersOnly` what the clients
+     * send does arrive. New connections are as good as ever. Resolves with the first loss: of what a client sent, or of an answer.
+     */
+    lose({ answersOnly = false } = {}) {
+      return new Promise((resolve) => {
+        const loses = answersOnly ? { answered: resolve } : { sent: resolve, answered: () => {} };
+        for (const pair of pairs) pair.loses = loses;
+      });
     },
     /** Says to every open socket, in the server's name, that it is closed for this reason. */
     closeSockets(code) {

@@ -163,7 +163,7 @@ function swallow(room, error, call) {
 }
 
 /** All rows of these tables of a database, or of all, taken from a copy: it may be in use. */
-function read(file, only) {
+export function read(file, only) {
   if (!existsSync(file)) return undefined;
   const folder = mkdtempSync(join(tmpdir(), "wakeful-rows-"));
   try {

@@ -7,4 +7,6 @@ mod killed;
 mod probe;
 #[cfg(target_arch = "wasm32")]
 mod routes;
+#[cfg(target_arch = "wasm32")]
+mod tap;
 mod twin;

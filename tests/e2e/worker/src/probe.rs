@@ -31,6 +31,19 @@ fn flag(request: &ConnRequest, name: &str) -> bool {
     query_param(&request.request.url, name).is_some_and(|v| v == "1")
 }
 
+/// Adds `messages` of `bytes` of text each, the first with the number `from`; people and model take turns.
+async fn fill(handle: &AgentHandle, url: &str) -> Result<()> {
+    let number = |name| query_param(url, name).and_then(|v| v.parse::<usize>().ok()).ok_or_else(|| Error::input(format!("no {name}")));
+    let (from, messages, bytes) = (number("from")?, number("messages")?, number("bytes")?);
+    let text = "x".repeat(bytes);
+    let message = |n: usize| {
+        let role = if n.is_multiple_of(2) { "user" } else { "assistant" };
+        json!({ "id": format!("m{n}"), "role": role, "parts": [{ "type": "text", "text": text }] })
+    };
+    let all: serde_json::Result<Vec<UiMessage>> = (from..from + messages).map(|n| serde_json::from_value(message(n))).collect();
+    handle.add_messages(all?).await
+}
+
 impl Agent for Probe {
     fn model(&self, _: &Turn) -> ModelRef {
         self.model.clone()
@@ -85,7 +98,13 @@ impl Agent for Probe {
         self.note(json!({ "state": state, "byClient": by.is_some() }));
     }
 
-    async fn on_request(&self, _: &AgentHandle, request: &HttpRequest) -> Option<HttpResponse> {
+    async fn on_request(&self, handle: &AgentHandle, request: &HttpRequest) -> Option<HttpResponse> {
+        if request.path().ends_with("/fill") {
+            return Some(match fill(handle, &request.url).await {
+                Ok(()) => HttpResponse::text(200, ""),
+                Err(e) => HttpResponse::text(500, e.to_string()),
+            });
+        }
         if !request.path().ends_with("/echo") {
             return None;
         }

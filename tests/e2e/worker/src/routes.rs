@@ -30,6 +30,9 @@ wakeful::durable_agent!(pub struct Ending for Probe = |env| {
     let chat_recovery = ChatRecovery { enabled: false, ..ChatRecovery::default() };
     Probe::new(Config { chat_recovery, ..Config::default() }, model(env))
 });
+wakeful::durable_agent!(pub struct Impatient for Probe = |env| {
+    Probe::new(Config { chat_stream_stall_timeout_ms: Some(2_000), ..Config::default() }, model(env))
+});
 wakeful::durable_agent!(pub struct Mortal for Killed = |env| Killed::new(model(env), var(env, "BUILD").unwrap_or_default(), post(env)));
 wakeful::durable_agent!(pub struct Desk for Clerk = |env| Clerk::new(model(env)));
 
@@ -46,7 +49,7 @@ fn var(env: &Env, name: &str) -> Option<String> {
     env.var(name).ok().map(|v| v.to_string())
 }
 
-fn model(env: &Env) -> ModelRef {
+pub fn model(env: &Env) -> ModelRef {
     let mut model = ModelRef::from(var(env, "MODEL").unwrap_or_else(|| "demo".into()));
     model.base_url = var(env, "MODEL_BASE_URL");
     model
@@ -73,7 +76,8 @@ async fn fetch(request: Request, env: Env, _: Context) -> Result<Response> {
     let path = request.path();
     if let Some(name) = path.strip_prefix("/id/") {
         // The name of an object's file, for who looks into it.
-        return Response::ok(env.durable_object("Mortal")?.id_from_name(name)?.to_string());
+        let class = query_param(&request.inner().url(), "class").unwrap_or_else(|| "Mortal".into());
+        return Response::ok(env.durable_object(&class)?.id_from_name(name)?.to_string());
     }
     if path == "/chat" || path.starts_with("/chat/") {
         let target = Target { class_name: "OpenState".into(), name: "mapped".into() };
