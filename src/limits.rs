@@ -104,8 +104,11 @@ pub const KEPT_TURNS: i64 = 200;
 /// Ended requests whose outcome is remembered for a late ACK (wire §6.3).
 pub const ENDED_MEMORY: usize = 32;
 
-/// Those of them that are read when an object starts with work to do or a bad ending to offer: a page that was away longer has missed the transcript too.
-pub const ENDED_AT_BOOT: i64 = 4;
+/// Turns of earlier incarnations whose ends are told to pages that missed them: a page that was away longer has missed the transcript too.
+pub const ENDED_TURNS: i64 = 4;
+
+/// Requests whose names outlive a clear, for the same pages.
+pub const ENDED_KEPT: usize = 8;
 
 /// Attempts of each of them whose ends are told again: more than a turn may have without progress (`max_attempts`).
 pub const ENDED_ATTEMPTS: u32 = 16;

@@ -46,6 +46,8 @@ struct Client {
     seeded: bool,
     /// The ended request whose log it was offered, until it takes it up.
     offered: Offer,
+    /// Of how many ends it was not told that came before it, until it learns that nothing is going on, or is told of them.
+    untold: Option<i64>,
     calls: usize,
 }
 
@@ -56,7 +58,16 @@ pub(super) struct Clients(Vec<Client>);
 impl Clients {
     pub(super) fn add(&mut self, conn: ConnId, meta: ConnMeta) {
         self.remove(&conn);
-        self.0.push(Client { conn, meta, waiting: Waiting::No, awaits: false, seeded: true, offered: Offer::None, calls: 0 });
+        self.0.push(Client {
+            conn,
+            meta,
+            waiting: Waiting::No,
+            awaits: false,
+            seeded: true,
+            offered: Offer::None,
+            untold: None,
+            calls: 0,
+        });
     }
 
     fn remove(&mut self, conn: &ConnId) {
@@ -221,18 +232,13 @@ impl Engine {
     pub(super) fn connected(&mut self, cx: &mut Cx<'_>, conn: ConnId, meta: ConnMeta) -> Result<()> {
         let no_protocol = meta.no_protocol;
         self.clients.add(conn.clone(), meta);
-        // Whoever watched a stream and was not here at its end protects what it saw of it against everything that follows. Where its
-        // probe finds nothing it learns of the end; elsewhere it has to be told. Of an attempt it is told in any case: something else may
-        // have begun when its probe arrives. The last notice is offered, with its end.
-        let busy = self.active_stream().is_some() || self.accepted().is_some() || self.notice.is_some();
-        let offered = self.notice.as_ref().map(|notice| &notice.terminal.id);
-        for terminal in self.ended.iter().filter(|terminal| Some(&terminal.id) != offered) {
-            let frame = match terminal.ending {
-                Ending::Recovering => wire::terminal(terminal),
-                _ if busy => wire::replay_terminal(&terminal.id, Some(terminal)),
-                _ => continue,
-            };
-            cx.send_one(&conn, frame);
+        if let Some(client) = self.clients.get_mut(&conn) {
+            client.untold = Some(self.ends);
+        }
+        if self.active_stream().is_some() || self.accepted().is_some() || self.notice.is_some() {
+            // The last notice is offered, with its end.
+            let offered = self.notice.as_ref().map(|notice| notice.terminal.id.clone());
+            self.tell_ends(cx, &conn, offered.as_ref())?;
         }
         if let Some(id) = self.active_stream() {
             self.clients.wait(&conn, Waiting::Offered);
@@ -318,6 +324,23 @@ impl Engine {
         Ok(())
     }
 
+    /// Whoever watched a stream and was not here at its end protects what it saw of it against everything that follows, until a probe
+    /// finds that nothing is going on. Where something is, it has to be told of the ends it missed.
+    fn tell_ends(&mut self, cx: &mut Cx<'_>, conn: &ConnId, offered: Option<&RequestId>) -> Result<()> {
+        let Some(before) = self.clients.get_mut(conn).and_then(|client| client.untold.take()) else { return Ok(()) };
+        self.recall_ends(cx.db)?;
+        let since = usize::try_from(self.ends - before).unwrap_or(0);
+        let missed = self.ended.len().saturating_sub(since);
+        for terminal in self.ended.iter().take(missed).filter(|terminal| Some(&terminal.id) != offered) {
+            let frame = match terminal.ending {
+                Ending::Recovering => wire::terminal(terminal),
+                _ => wire::replay_terminal(&terminal.id, Some(terminal)),
+            };
+            cx.send_one(conn, frame);
+        }
+        Ok(())
+    }
+
     /// The running request once it has a first chunk.
     fn active_stream(&self) -> Option<RequestId> {
         self.running.as_ref().filter(|r| r.stream.started).map(|r| r.turn.request_id.clone())
@@ -355,8 +378,13 @@ impl Engine {
             self.clients.offer_ended(conn, &id);
             wire::resuming(&id, probe)
         } else {
+            if let Some(client) = self.clients.get_mut(conn) {
+                client.untold = None;
+            }
             wire::resume_none(Some("idle"), probe)
         };
+        let offered = self.notice.as_ref().map(|notice| notice.terminal.id.clone());
+        self.tell_ends(cx, conn, offered.as_ref())?;
         cx.send_one(conn, frame);
         Ok(())
     }
@@ -370,8 +398,8 @@ impl Engine {
                 // offered and now waits for: the log is gone, its end is all there is to say.
                 if running.stream.started {
                     if takes_up {
-                        let ended = self.ended.iter().find(|t| t.id == *id);
-                        cx.send_one(conn, wire::replay_terminal(id, ended));
+                        let ended = self.end_of(cx.db, id)?;
+                        cx.send_one(conn, wire::replay_terminal(id, ended.as_ref()));
                     }
                     return Ok(());
                 }
@@ -429,8 +457,8 @@ impl Engine {
             }
             return Ok(());
         }
-        let ended = self.ended.iter().find(|t| t.id == *id);
-        cx.send_one(conn, wire::replay_terminal(id, ended));
+        let ended = self.end_of(cx.db, id)?;
+        cx.send_one(conn, wire::replay_terminal(id, ended.as_ref()));
         if takes_up {
             // What it was offered was taken by another tab first: it got neither a transcript nor the log.
             self.show_closed(cx, conn)?;

@@ -116,6 +116,11 @@ pub(super) fn skipped(id: RequestId, message_ids: Option<String>) -> Terminal {
     Terminal { id, ending: Ending::Skipped, body: String::new(), message_ids, continuation: false }
 }
 
+/// The last frame of a request of before a clear.
+pub(super) fn cleared(id: RequestId, continuation: bool) -> Terminal {
+    Terminal { id, ending: Ending::Aborted, body: String::new(), message_ids: None, continuation }
+}
+
 /// The end of a turn that did not run, or that was cleared away.
 fn finished(turn: &Turn, status: &str) -> Event {
     Event::new("chat:turn:finish")

@@ -104,8 +104,12 @@ pub struct Engine {
     last_seq: i64,
     /// The last bad ending, kept for whoever was away.
     notice: Option<Notice>,
-    /// The last endings, for a late ACK.
+    /// The last endings, for who missed them and for a late ACK.
     ended: VecDeque<Terminal>,
+    /// How many there were in this incarnation.
+    ends: i64,
+    /// Whether those of earlier incarnations are among them.
+    knows_earlier_ends: bool,
     /// Who sent the message a turn answers.
     senders: Vec<(TurnId, ConnId)>,
     /// When the wake arrives that is on its way for the turn at the head of the queue.
@@ -183,15 +187,14 @@ impl Engine {
         {
             messages::path(db, &leaf, usize::MAX)?;
         }
-        let notice = streams::notice(db)?;
         let alarm = dead.is_some() || waiting.is_some() || !live.is_empty() || !submissions.is_empty() || !owed_at_boot.is_empty();
         Ok(Engine {
             alarm: alarm.then_some(schedule::UNKNOWN),
             submissions: submissions.into(),
-            // Pages that missed an end before this incarnation learn of it where their probe would not tell them.
-            ended: if alarm || notice.is_some() { turns::last_ended(db)? } else { Vec::new() }
-                .into_iter()
-                .chain(waiting.iter().chain(dead.iter().map(|(turn, _)| turn)).flat_map(recovery::earlier_ends))
+            ended: waiting
+                .iter()
+                .chain(dead.iter().map(|(turn, _)| turn))
+                .flat_map(recovery::earlier_ends)
                 .chain(waiting.iter().map(recovery::last_end))
                 .collect(),
             recovering: waiting.as_ref().map(|turn| (turn.root.clone(), turn.counters.last_attempt_at.unwrap_or(Millis(0)))),
@@ -201,7 +204,7 @@ impl Engine {
             parked,
             next_deadline: call_rows::next_deadline(db)?,
             last_seq,
-            notice,
+            notice: streams::notice(db)?,
             dead,
             owed_at_boot,
             ..Self::at_rest(db, boot, identity, config)?
@@ -233,6 +236,8 @@ impl Engine {
             last_seq: 0,
             notice: None,
             ended: VecDeque::new(),
+            ends: 0,
+            knows_earlier_ends: false,
             senders: Vec::new(),
             waking: None,
             waiters: Vec::new(),
@@ -417,15 +422,39 @@ impl Engine {
     fn remember_ending(&mut self, terminal: Terminal) {
         self.ended.retain(|t| t.id != terminal.id);
         self.ended.push_back(terminal);
+        self.ends += 1;
         if self.ended.len() > limits::ENDED_MEMORY {
             self.ended.pop_front();
         }
+    }
+
+    /// Reads how turns ended before this incarnation. Few ask: it is not part of a load.
+    fn recall_ends(&mut self, db: &dyn Sql) -> Result<()> {
+        if !std::mem::replace(&mut self.knows_earlier_ends, true) {
+            let cleared = meta::get(db, meta::CLEARED)?.and_then(|ids| serde_json::from_str::<Vec<(String, bool)>>(&ids).ok());
+            let cleared = cleared.unwrap_or_default().into_iter().map(|(id, continuation)| endings::cleared(id.into(), continuation));
+            for terminal in cleared.chain(turns::last_ended(db)?).collect::<Vec<_>>().into_iter().rev() {
+                if self.ended.iter().all(|known| known.id != terminal.id) {
+                    self.ended.push_front(terminal);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How a request ended, if that is still known.
+    fn end_of(&mut self, db: &dyn Sql, id: &RequestId) -> Result<Option<Terminal>> {
+        if self.ended.iter().all(|known| known.id != *id) {
+            self.recall_ends(db)?;
+        }
+        Ok(self.ended.iter().find(|known| known.id == *id).cloned())
     }
 
     /// Forgets everything (wire §2.14). `sender` cleared its own view already.
     fn clear(&mut self, cx: &mut Cx<'_>, sender: Option<&ConnId>) -> Result<()> {
         self.generation += 1;
         self.skip_submissions(cx)?;
+        self.recall_ends(cx.db)?;
         messages::clear(cx.db)?;
         turns::clear(cx.db)?;
         streams::clear(cx.db)?;
@@ -448,6 +477,10 @@ impl Engine {
         let others = self.clients.all().into_iter().filter(|conn| Some(conn) != sender).collect();
         cx.send(others, crate::wire::cleared());
         self.drop_turns(cx);
+        // Whoever watched an answer and is away has to learn of its end all the same.
+        let kept = self.ended.iter().rev().take(limits::ENDED_KEPT).rev();
+        let ends: Vec<(&str, bool)> = kept.map(|ended| (ended.id.as_str(), ended.continuation)).collect();
+        meta::set(cx.db, meta::CLEARED, Some(&serde_json::to_string(&ends)?))?;
         cx.emit(Event::new("chat:clear").with("generation", self.generation));
         Ok(())
     }

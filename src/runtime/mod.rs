@@ -267,20 +267,22 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             }
             *self.fault.borrow_mut() = Some((turn.clone(), fault));
         }
-        if may_wake {
-            // Bring what was running to rest now rather than at the next event. Once: a database that keeps failing is left alone.
-            self.step(Input::Alarm(None), false);
-        }
         self.replies.borrow_mut().extend(asked);
         match unread {
-            _ if self.over.get() => asks.into_iter().for_each(|to| self.reply(to, Err(error.clone()))),
-            Some(input) if self.engine.borrow().is_some() => self.step(input, false),
+            // Once more, now that memory is read anew. Once: a database that keeps failing is left alone.
+            Some(input) if may_wake => self.step(input, false),
             Some(input) => {
                 if let Err(more) = self.show(input) {
                     self.apologise(blame, asks, more);
                 }
             }
-            None => self.apologise(blame, None, error),
+            None => {
+                if may_wake {
+                    // Bring what was running to rest now rather than at the next event.
+                    self.step(Input::Alarm(None), false);
+                }
+                self.apologise(blame, None, error);
+            }
         }
     }
 

@@ -18,6 +18,9 @@ pub const CLIENT_TOOLS: &str = "client_tools";
 /// Whether an answer was ever recovered.
 pub const RECOVERED: &str = "recovered";
 
+/// The last requests from before a clear, and whether each was a continuation.
+pub const CLEARED: &str = "cleared";
+
 /// Reads a value.
 pub fn get(db: &dyn Sql, key: &'static str) -> Result<Option<String>> {
     db.one("SELECT v FROM wk_meta WHERE k = ?1", &[key.into()], |row| row.text(0))

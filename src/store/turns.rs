@@ -318,7 +318,7 @@ pub fn last_ended(db: &dyn Sql) -> Result<Vec<Terminal>> {
     let mut ended = db.all(
         "SELECT root_request_id, request_id, state, origin_ids, kind, id, attempt FROM wk_turn WHERE ended_at IS NOT NULL \
          ORDER BY seq DESC LIMIT ?1",
-        &[Value::Int(limits::ENDED_AT_BOOT)],
+        &[Value::Int(limits::ENDED_TURNS)],
         |row| {
             let ending = match row.text(2)?.as_str() {
                 "completed" => Ending::Completed,

@@ -244,6 +244,29 @@ fn an_end_that_was_missed_is_told_where_another_is_offered() {
     assert_at_rest(&world);
 }
 
+// wire 164: what was cleared away has ended too, and who was away learns of it from a later object, where its probe finds something else.
+#[test]
+fn an_end_before_a_clear_is_told_after_a_death() {
+    let world = World::new(agent()).model(script![text("beginning").gate("g"), text("fine").gate("h")]);
+    let (one, two) = (world.connect("S1"), world.connect("S2"));
+    let watched = one.send("hi");
+    world.run();
+    assert!(two.watches());
+    world.disconnect(&two);
+    one.clear();
+    world.run();
+    world.restart(Sockets::Kept);
+    world.reconnect(&two);
+    // Before it has asked what is going on, something is.
+    one.send("again");
+    world.run();
+    assert_eq!(two.terminals(&watched).len(), 1, "{}", two.story());
+    world.open_gate("h");
+    world.run();
+    assert_eq!((one.said(), two.said()), (world.said(), world.said()), "{}", two.story());
+    assert_at_rest(&world);
+}
+
 // wire 119: a clear ends a continuation as one.
 #[test]
 fn a_clear_ends_what_goes_on_as_a_continuation() {
