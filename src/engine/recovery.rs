@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    ids::Fence,
+    ids::{Fence, MessageId},
     limits,
     model::{ErrorClass, ModelError, ModelErrorClass},
     store::{
@@ -27,10 +27,7 @@ use crate::{
         messages, meta, streams,
         turns::{self, Kind, Turn},
     },
-    transcript::{
-        reducer::Accumulator,
-        repair::{self, Close},
-    },
+    transcript::{reducer::Accumulator, repair},
     wire::{
         self, Ending, Terminal,
         chunk::Chunk,
@@ -303,8 +300,14 @@ impl Engine {
                 stream = log;
             }
         }
-        let mut open = calls::open(cx.db, &id)?;
-        let (lost, open_now): (Vec<_>, Vec<_>) = open.drain(..).partition(|call| {
+        Ok(Partial { extends, complete, stream, ..self.close_lost(cx, turn, reply)? })
+    }
+
+    /// Closes the calls of an interrupted answer, but for those that go on: what a page or a person can still answer, and what may run
+    /// (again).
+    fn close_lost(&self, cx: &mut Cx<'_>, turn: &Turn, mut reply: Accumulator) -> Result<Partial> {
+        let id: MessageId = reply.id().into();
+        let (lost, open): (Vec<_>, Vec<_>) = calls::open(cx.db, &id)?.into_iter().partition(|call| {
             let again = (call.effect != EffectClass::Once && call.claims < limits::TOOL_CLAIMS) || mutant!(W7);
             (call.state == State::Started && !again) || reply.call(&call.call).is_none()
         });
@@ -316,12 +319,12 @@ impl Engine {
             calls::settle(cx.db, &id, &call.call, "error", "repair", cx.now)?;
         }
         let mut message = reply.into_message();
-        let goes_on = |call: &str| open_now.iter().any(|open| &*open.call == call);
+        let goes_on = |call: &str| open.iter().any(|open| &*open.call == call);
         let (more, normalised) = repair::close_interrupted(&mut message, goes_on);
         orphans.extend(more);
         self.repaired(cx, &turn.request_id, &orphans, normalised);
         let lost = lost.into_iter().map(|call| call.name).collect();
-        Ok(Partial { message, extends, complete, open: open_now, orphans, lost, stream })
+        Ok(Partial { message, extends: false, complete: false, open, orphans, lost, stream: String::new() })
     }
 
     /// Calls were closed, or their inputs put right.
@@ -432,12 +435,10 @@ impl Engine {
         cx.push(Effect::Cancel(running.fence.clone()));
         running.stream.flush(cx)?;
         let mut turn = running.turn;
-        let mut message = running.reply.into_message();
-        repair::close(&mut message, Close::Interrupted);
-        if let Some(reply) = &turn.reply {
-            calls::settle_open(cx.db, reply, "repair", cx.now)?;
-        }
-        let stored = running.stream.started && self.store_reply(cx, &turn, running.extends, &mut message)?;
+        // What a page was told of it may still answer: the next attempt waits for that, as after a death (recovery D8–D10).
+        let mut partial = self.close_lost(cx, &turn, running.reply)?;
+        let parked = partial.waits_for_someone();
+        let stored = running.stream.started && self.store_reply(cx, &turn, running.extends, &mut partial.message)?;
         turn.progress += streams::segments(cx.db, &running.stream.id)?;
         streams::drop_stream(cx.db, &running.stream.id)?;
         turns::drop_attempts(cx.db, &turn.id)?;
@@ -453,7 +454,7 @@ impl Engine {
             self.tell_transcript(cx)?;
         }
         self.detected(cx, &turn);
-        let verdict = budget::evaluate(&turn.counters, turn.progress, trigger, false, cx.now, &self.config.chat_recovery);
+        let verdict = budget::evaluate(&turn.counters, turn.progress, trigger, parked, cx.now, &self.config.chat_recovery);
         let (Verdict::Go { counters, .. } | Verdict::Seal { counters, .. }) = verdict;
         turn.counters = counters;
         cx.emit(self.about("chat:recovery:attempt", &turn));
