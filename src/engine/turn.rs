@@ -18,7 +18,7 @@ use super::{
     take,
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result, StorageFault},
     ids::{CallId, ConnId, Fence, MessageId},
     limits,
     model::{Finish, FinishReason, ModelRequest, Msg, Usage},
@@ -308,6 +308,8 @@ impl Engine {
             JobEvent::ApprovalChecked(call, verdict) => self.approval_checked(cx, &call, verdict),
             JobEvent::ToolEnded(call, outcome) => self.tool_ended(cx, &call, outcome),
             JobEvent::GraceOver => self.finish(cx, Ending::Aborted, None),
+            // As where the database says it: nothing of the attempt is gone on with, and the next one reads less (decision 38).
+            JobEvent::OutOfMemory(text) => Err(Error::new(ErrorKind::Storage(StorageFault::NoMemory), text)),
             JobEvent::FlushDue => {
                 if let Some(running) = self.running.as_mut() {
                     running.stream.timer = false;
