@@ -107,8 +107,7 @@ impl Engine {
         }
         match (fault, verdict) {
             (Some(fault), _) if fault.ends_turn() => self.give_up(cx, turn, fault.reason()),
-            (_, Verdict::Go { ask, .. }) => {
-                self.ask_budget = ask;
+            (_, Verdict::Go { .. }) => {
                 if self.is_too_old(cx, &turn) {
                     return self.let_rest(cx, turn);
                 }
@@ -159,6 +158,8 @@ impl Engine {
 
     /// Opens the next attempt of a turn. It is on disk before anything else is done. `told` says that events told when it is due.
     pub(super) fn attempt(&mut self, cx: &mut Cx<'_>, mut turn: Turn, told: bool) -> Result<()> {
+        // Its row says so in any incarnation: it may have waited for this attempt longer than its object lived.
+        let asks = was_retried(&turn);
         turn.request_id = cx.rng.text(16).into();
         turn.not_before = None;
         turn.claims = turn.claims.saturating_add(1);
@@ -174,7 +175,8 @@ impl Engine {
         }
         let fence = Fence { turn: turn.id.clone(), attempt: turn.attempt, boot: self.boot.clone() };
         let reply = Accumulator::new(turn.reply.as_deref().unwrap_or_default());
-        self.run(cx, turn, Phase::Recovering, reply, false)?.told = told;
+        let running = self.run(cx, turn, Phase::Recovering, reply, false)?;
+        (running.told, running.asks) = (told, asks);
         cx.push(Effect::Confirm(fence));
         Ok(())
     }
@@ -247,10 +249,9 @@ impl Engine {
             age_ms: cx.now.since(turn.created_at),
             work: counters.progress_seen.saturating_sub(counters.work_base),
         };
-        let ask = std::mem::take(&mut self.ask_budget);
         if let Some(running) = self.running.as_mut() {
             running.partial = Some(Box::new(partial));
-            cx.push(Effect::RecoveryHook(running.fence.clone(), ask, Box::new(info)));
+            cx.push(Effect::RecoveryHook(running.fence.clone(), running.asks, Box::new(info)));
         }
         Ok(())
     }
@@ -459,8 +460,7 @@ impl Engine {
         turn.counters = counters;
         cx.emit(self.about("chat:recovery:attempt", &turn));
         match verdict {
-            Verdict::Go { ask, .. } => {
-                self.ask_budget = ask;
+            Verdict::Go { .. } => {
                 if self.is_too_old(cx, &turn) {
                     return self.let_rest(cx, turn);
                 }
@@ -545,9 +545,14 @@ impl Engine {
     }
 }
 
+/// Whether the last attempt of a leg is not its first: the next one is judged at least for the second time.
+fn was_retried(turn: &Turn) -> bool {
+    turn.root != turn.request_id
+}
+
 /// How the first attempt of a turn ended, if there was another since.
 pub(super) fn first_end(turn: &Turn) -> Option<Terminal> {
-    (turn.root != turn.request_id).then(|| Terminal { id: turn.root.clone(), ..last_end(turn) })
+    was_retried(turn).then(|| Terminal { id: turn.root.clone(), ..last_end(turn) })
 }
 
 /// How the attempt before the next one of a turn ended.

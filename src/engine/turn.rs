@@ -96,6 +96,8 @@ pub(super) struct Running {
     pub(super) heals: bool,
     /// What interrupted attempts left, until the application said what becomes of it.
     pub(super) partial: Option<Box<Partial>>,
+    /// Whether the application's own budget is asked about this attempt.
+    pub(super) asks: bool,
     /// Whether events told that this attempt was scheduled: one that was waited for, when that began.
     pub(super) told: bool,
     /// Calls that were closed because nobody will answer them, as they were: the application may want something else in their place.
@@ -268,6 +270,7 @@ impl Engine {
             owner: None,
             heals: false,
             partial: None,
+            asks: false,
             told: false,
             orphans: Vec::new(),
             lost: Vec::new(),
