@@ -12,6 +12,7 @@ use super::{
     budget::{self, Reason, Trigger, Verdict},
     calls::StepCall,
     client_tools,
+    endings::Took,
     events::Event,
     input::{EffectClass, Failure, Fault, RecoveryDecision},
     outcome::{Cx, Effect, RecoveryInfo, RecoveryKind, TurnInfo},
@@ -99,23 +100,23 @@ impl Engine {
         turn.counters = counters;
         cx.emit(self.about("chat:recovery:attempt", &turn));
         if mutant!(W4) && cx.now.since(turn.created_at) > 900_000 {
-            return self.give_up(cx, turn, Reason::NoProgressTimeout);
+            return self.give_up(cx, turn, Reason::NoProgressTimeout, Took::default());
         }
         if turn.claims >= limits::RECOVERY_CLAIMS && !mutant!(W36) {
             // Whatever is read of it, or asked about it, ends the object: it is brought to rest unread (recovery 60).
             return self.seal_unread(cx, turn);
         }
         match (fault, verdict) {
-            (Some(fault), _) if fault.ends_turn() => self.give_up(cx, turn, fault.reason()),
+            (Some(fault), _) if fault.ends_turn() => self.give_up(cx, turn, fault.reason(), Took::default()),
             (_, Verdict::Go { .. }) => {
                 if self.is_too_old(cx, &turn) {
-                    return self.let_rest(cx, turn);
+                    return self.let_rest(cx, turn, Took::default());
                 }
                 // Sockets that outlived the object still show the attempt as running (wire X7).
                 self.close_attempt(cx, &turn)?;
                 self.attempt(cx, turn, false)
             }
-            (_, Verdict::Seal { reason, .. }) => self.give_up(cx, turn, reason),
+            (_, Verdict::Seal { reason, .. }) => self.give_up(cx, turn, reason, Took::default()),
         }
     }
 
@@ -194,7 +195,7 @@ impl Engine {
         turn.counters.since_progress = turn.counters.since_progress.saturating_add(1);
         cx.emit(self.about("chat:recovery:attempt", &turn));
         if turn.counters.since_progress >= self.config.chat_recovery.max_attempts.max(1) {
-            return self.give_up(cx, turn, Reason::StableTimeout);
+            return self.give_up(cx, turn, Reason::StableTimeout, Took::default());
         }
         self.wait_again(cx, turn, limits::STABLE_RETRY_MS, None)
     }
@@ -366,7 +367,7 @@ impl Engine {
             Err(text) => return self.fail_recovery(cx, running.turn, *partial, text),
         };
         if decision.aborted {
-            return self.seal(cx, running.turn, *partial, Reason::RecoveryAborted);
+            return self.seal(cx, running.turn, *partial, Reason::RecoveryAborted, Took::default());
         }
         if !decision.go_on {
             return self.decline(cx, running.turn, *partial, decision.persist);
@@ -435,6 +436,7 @@ impl Engine {
         let Some(mut running) = self.running.take() else { return Ok(()) };
         cx.push(Effect::Cancel(running.fence.clone()));
         running.stream.flush(cx)?;
+        let took = running.took();
         let mut turn = running.turn;
         // What a page was told of it may still answer: the next attempt waits for that, as after a death (recovery D8–D10).
         let mut partial = self.close_lost(cx, &turn, running.reply)?;
@@ -462,7 +464,7 @@ impl Engine {
         match verdict {
             Verdict::Go { .. } => {
                 if self.is_too_old(cx, &turn) {
-                    return self.let_rest(cx, turn);
+                    return self.let_rest(cx, turn, took);
                 }
                 let wait = match trigger {
                     Trigger::Transient => budget::backoff(counters.transient, failure.error.retry_after_ms),
@@ -472,7 +474,7 @@ impl Engine {
                 let kind = if stored || running.extends { RecoveryKind::Continue } else { RecoveryKind::Retry };
                 self.wait_again(cx, turn, wait, Some(kind))
             }
-            Verdict::Seal { reason, .. } => self.give_up(cx, turn, reason),
+            Verdict::Seal { reason, .. } => self.give_up(cx, turn, reason, took),
         }
     }
 
