@@ -58,14 +58,8 @@ impl Engine {
     /// A turn that cannot even be read is brought to rest by its row alone. Its log stays, for whoever was away.
     pub(super) fn seal_unread(&mut self, cx: &mut Cx<'_>, turn: Turn) -> Result<()> {
         // Attempts that could not read it wrote nothing: at most one log holds anything.
-        let mut log = format!("{}.{}", turn.id, turn.attempt);
-        for attempt in (1..turn.attempt).rev() {
-            let earlier = format!("{}.{attempt}", turn.id);
-            if streams::segments(cx.db, &earlier)? > 0 {
-                log = earlier;
-                break;
-            }
-        }
+        let written = streams::of_turn(cx.db, &turn.id)?.pop();
+        let log = written.map_or_else(|| streams::name(&turn.id, turn.attempt), |(_, log, _)| log);
         self.exhaust(cx, &turn, Reason::RecoveryError, RecoveryKind::Continue, log.clone(), None)?;
         let body = self.config.chat_recovery.terminal_message.to_string();
         let reason = Reason::RecoveryError.as_str();
@@ -232,7 +226,7 @@ impl Engine {
             continuation: turn.kind == Kind::Extend,
         };
         if ending == Ending::Error && !mutant!(W11) {
-            let stream = log.unwrap_or_else(|| format!("{}.{}", turn.id, turn.attempt));
+            let stream = log.unwrap_or_else(|| streams::name(&turn.id, turn.attempt));
             let notice = streams::Notice { stream, terminal: terminal.clone() };
             streams::put_notice(cx.db, &turn.id, &notice)?;
             self.notice = Some(notice);

@@ -287,20 +287,15 @@ impl Engine {
             None => Accumulator::new(&id),
         };
         let (mut complete, mut stream) = (false, String::new());
-        for attempt in 1..turn.attempt {
-            let log = format!("{}.{attempt}", turn.id);
-            let mut written = false;
+        for (_, log, _) in streams::of_turn(cx.db, &turn.id)?.into_iter().filter(|(attempt, ..)| *attempt < turn.attempt) {
             streams::replay(cx.db, &log, &mut |_, text| {
-                written = true;
                 if let Some(chunk) = Chunk::parse(text) {
                     complete = matches!(chunk, Chunk::Finish { .. });
                     reply.apply(&chunk);
                 }
                 Ok(())
             })?;
-            if written {
-                stream = log;
-            }
+            stream = log;
         }
         Ok(Partial { extends, complete, stream, ..self.close_lost(cx, turn, reply)? })
     }
@@ -346,10 +341,8 @@ impl Engine {
 
     /// The logs of attempts before the present one are in a stored message now.
     pub(super) fn drop_logs(&mut self, cx: &mut Cx<'_>, turn: &mut Turn) -> Result<()> {
-        for attempt in 1..turn.attempt {
-            let stream = format!("{}.{attempt}", turn.id);
-            let segments = streams::segments(cx.db, &stream)?;
-            if segments > 0 && !mutant!(W28) {
+        for (attempt, stream, segments) in streams::of_turn(cx.db, &turn.id)? {
+            if attempt < turn.attempt && !mutant!(W28) {
                 turn.progress += segments;
                 streams::drop_stream(cx.db, &stream)?;
             }

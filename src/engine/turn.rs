@@ -248,7 +248,7 @@ impl Engine {
         reply: Accumulator,
         extends: bool,
     ) -> Result<&mut Running> {
-        let stream = Stream::new(format!("{}.{}", turn.id, turn.attempt));
+        let stream = Stream::new(streams::name(&turn.id, turn.attempt));
         turns::open_attempt(cx.db, &turn, &self.boot, &stream.id, cx.now)?;
         let fence = Fence { turn: turn.id.clone(), attempt: turn.attempt, boot: self.boot.clone() };
         let running = Running {

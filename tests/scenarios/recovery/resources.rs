@@ -429,6 +429,29 @@ fn a_recovery_costs_twelve_rows_at_most() {
     }
 }
 
+// I26: what an attempt costs does not grow with those before it, and what they left is put together in their order.
+#[test]
+fn the_thirtieth_attempt_reads_no_more_than_the_second() {
+    let agent = agent().config(|config| {
+        config.chat_stream_stall_timeout_ms = Some(2_000);
+        config.chat_recovery = ChatRecovery { max_attempts: 100, no_progress_timeout_ms: u32::MAX, ..ChatRecovery::default() };
+    });
+    let script = (1..=30).map(|n| if n % 10 == 0 { text(&format!("{n} ")).stall() } else { silence() });
+    let world = World::new(agent).model(script.chain([text("end")]).collect::<Vec<_>>());
+    world.connect("S1").send("hi");
+    let (mut costs, mut before) = (Vec::new(), 0);
+    for n in 1..=30 {
+        world.run_until(|world| asked(world) == n + 1);
+        let now = world.db().steps();
+        costs.push(now - std::mem::replace(&mut before, now));
+    }
+    world.run();
+    assert_eq!(world.said()[1], "assistant: 10  20  30  end");
+    // The first ten have nothing to carry along, the next ten the same.
+    assert!(costs[28] == costs[11] && costs[8] == costs[1], "{costs:?}");
+    assert_at_rest(&world);
+}
+
 // recovery 121, I25, I26: one turn of twenty cannot be read; the others are answered, and nothing waits longer than for its end.
 #[test]
 fn one_poisoned_turn_of_twenty_holds_up_nobody() {
