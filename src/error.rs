@@ -64,6 +64,9 @@ const RESETS: [&str; 5] = [
     "object to be reset",
 ];
 
+/// What it says when one took too much memory.
+const MEMORY: &str = "exceeded its memory limit";
+
 impl Error {
     /// An error of `kind` with a text for people.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
@@ -103,7 +106,7 @@ impl Error {
     /// Classifies the text of a failed SQL call. The platform reports causes only as text, wrapped any number of times.
     pub fn storage(message: impl Into<String>) -> Self {
         let message = message.into();
-        let gone = ["exceeded its memory limit", "Network connection lost"];
+        let gone = [MEMORY, "Network connection lost"];
         let fault = if Self::tells_of_a_reset(&message) || gone.iter().any(|g| message.contains(g)) {
             StorageFault::Gone
         } else if message.contains("SQLITE_NOMEM") {
@@ -123,6 +126,12 @@ impl Error {
     /// Whether a text is what the platform says when it resets an object, wherever it comes up (`recovery.md` §1.3).
     pub(crate) fn tells_of_a_reset(text: &str) -> bool {
         RESETS.iter().any(|reset| text.contains(reset))
+    }
+
+    /// Whether a text is what the platform says when another object, or the worker that was called, took too much memory. Who is told
+    /// lives, and can say so (decision 38). What others say of their processes and containers is none of it.
+    pub(crate) fn tells_of_memory(text: &str) -> bool {
+        text.contains(MEMORY) && ["Durable Object", "Worker"].iter().any(|whose| text.contains(whose))
     }
 
     /// What a caller may act on.
@@ -180,6 +189,19 @@ mod tests {
         ];
         for (text, fault) in table {
             assert_eq!(Error::storage(text).kind(), ErrorKind::Storage(fault), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_the_platform_tells_of_memory() {
+        let table = [
+            ("Error: Durable Object's isolate exceeded its memory limit and was reset.", true),
+            ("call failed: Worker exceeded its memory limit.", true),
+            ("the container exceeded its memory limit and was terminated", false),
+            ("Durable Object reset because its code was updated.", false),
+        ];
+        for (text, told) in table {
+            assert_eq!(Error::tells_of_memory(text), told, "{text}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{
     Engine,
+    endings::Took,
     events::Event,
     input::{ConnMeta, TurnStatus},
     outcome::Cx,
@@ -114,6 +115,7 @@ impl Engine {
         let message_id = stored.then(|| message.id.clone());
         self.end_submission(cx, turn, Ending::Error, message_id, Some("interrupted".into()))?;
         self.owe_response(cx, turn, stored.then_some(message), TurnStatus::Aborted, None, extends)?;
+        self.finished(cx, turn, extends, TurnStatus::Aborted.as_str(), Some("interrupted"), Took::default());
         cx.emit(
             Event::new("chat:turn:interrupted")
                 .with("requestId", turn.request_id.as_str())
@@ -131,7 +133,7 @@ impl Engine {
         turns::retry(cx.db, &turn)?;
         turns::park(cx.db, &turn.id)?;
         if turn.counters.interrupted >= 5 {
-            return self.give_up(cx, turn, super::budget::Reason::InterruptedAttemptsExceeded);
+            return self.give_up(cx, turn, super::budget::Reason::InterruptedAttemptsExceeded, Took::default());
         }
         self.parked = Some(super::barrier::Parked { turn, message: parked.message });
         Ok(())

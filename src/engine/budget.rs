@@ -174,7 +174,7 @@ pub enum Verdict {
         /// To write with it.
         counters: Counters,
         /// Whether the application's `should_keep_recovering` is asked first: from the second evaluation on, unless parked. A no seals
-        /// the turn as [`Reason::RecoveryAborted`].
+        /// the turn as [`Reason::RecoveryAborted`]. The engine reads the same from the turn's row, when the attempt begins.
         ask: bool,
     },
     /// No further attempt.

@@ -10,14 +10,32 @@ use super::{
 use crate::{
     error::Result,
     ids::RequestId,
+    model::{FinishReason, Usage},
     store::turns::{self, Turn},
+    time::Millis,
     wire::{self, Ending, Terminal, message::UiMessage},
 };
+
+/// Why a turn did not run that was stopped in the queue.
+const UNSTARTED: &str = "cancelled before its slot";
+/// Why a turn ended whose conversation was cleared.
+const CLEARED: &str = "history_cleared";
+
+/// What the last attempt of a leg took, as far as this incarnation knows.
+#[derive(Default)]
+pub(super) struct Took {
+    /// When it began, and the rows that were written before.
+    pub(super) since: Option<(Millis, u64)>,
+    pub(super) model_calls: Option<u32>,
+    pub(super) usage: Option<Usage>,
+    /// Why the model stopped, if the leg came to its end by that.
+    pub(super) finish: Option<FinishReason>,
+}
 
 impl Engine {
     /// A queued turn that was stopped before its slot: no model call, its messages stay.
     pub(super) fn end_unstarted(&mut self, cx: &mut Cx<'_>, turn: &Turn) -> Result<()> {
-        turns::finish(cx.db, &turn.id, "aborted", Some("cancelled before its slot"), cx.now)?;
+        turns::finish(cx.db, &turn.id, "aborted", Some(UNSTARTED), cx.now)?;
         take(&mut self.senders, &turn.id);
         let is_last = !self.something_waits();
         if is_last {
@@ -27,6 +45,7 @@ impl Engine {
         }
         self.close_request(cx, turn, Ending::Aborted, false);
         self.answer_waiter(cx, turn, TurnStatus::Aborted, None, None, false);
+        self.finished(cx, turn, false, "aborted", Some(UNSTARTED), Took::default());
         if is_last {
             for conn in self.clients.release_parked() {
                 cx.send_one(&conn, wire::resume_none(None, None));
@@ -46,7 +65,7 @@ impl Engine {
         };
         cx.send(to, wire::terminal(&terminal));
         self.remember_ending(terminal);
-        cx.emit(finished(turn, "skipped"));
+        self.finished(cx, turn, false, "skipped", Some("superseded"), Took::default());
         Ok(())
     }
 
@@ -70,24 +89,42 @@ impl Engine {
             cx.push(Effect::Cancel(running.fence.clone()));
             self.close_request(cx, &running.turn, Ending::Aborted, running.extends);
             if running.turn.counters.is_recovering() {
-                self.skipped(cx, &running.turn, "history_cleared");
+                self.skipped(cx, &running.turn, CLEARED);
             }
-            cx.emit(finished(&running.turn, "aborted"));
+            self.finished(cx, &running.turn, running.extends, "aborted", Some(CLEARED), running.took());
             self.answer_waiter(cx, &running.turn, TurnStatus::Skipped, None, None, running.extends);
         }
         if let Some(turn) = self.waiting.take() {
             // Its last attempt has had its end.
-            self.skipped(cx, &turn, "history_cleared");
-            cx.emit(finished(&turn, "aborted"));
+            self.skipped(cx, &turn, CLEARED);
+            self.finished(cx, &turn, false, "aborted", Some(CLEARED), Took::default());
             self.answer_waiter(cx, &turn, TurnStatus::Skipped, None, None, false);
         }
         self.recovered(cx);
         for turn in std::mem::take(&mut self.queue) {
             self.close_request(cx, &turn, Ending::Skipped, false);
-            cx.emit(finished(&turn, "stale"));
+            self.finished(cx, &turn, false, "stale", Some(CLEARED), Took::default());
             self.answer_waiter(cx, &turn, TurnStatus::Skipped, None, None, false);
         }
         self.senders.clear();
+    }
+
+    /// The end of a leg, told the same way however it came (`recovery.md` §2.13). What is not known of it is null.
+    pub(super) fn finished(&self, cx: &mut Cx<'_>, turn: &Turn, extends: bool, status: &str, reason: Option<&str>, took: Took) {
+        cx.emit(
+            Event::new("chat:turn:finish")
+                .with("requestId", turn.request_id.as_str())
+                .with("trigger", turn.trigger.as_str())
+                .with("admission", turn.admission())
+                .with("continuation", extends)
+                .with("status", status)
+                .with("reason", reason)
+                .with("durationMs", took.since.map(|(began, _)| cx.now.since(began)))
+                .with("modelCalls", took.model_calls)
+                .with("finishReason", took.finish.map(FinishReason::as_str))
+                .with("usage", took.usage.and_then(|usage| serde_json::to_value(usage).ok()))
+                .with("rowsWritten", took.since.map(|(_, before)| cx.db.meter().written.saturating_sub(before))),
+        );
     }
 
     pub(super) fn answer_waiter(
@@ -119,12 +156,4 @@ pub(super) fn skipped(id: RequestId, message_ids: Option<String>) -> Terminal {
 /// The last frame of a request of before a clear.
 pub(super) fn cleared(id: RequestId, continuation: bool) -> Terminal {
     Terminal { id, ending: Ending::Aborted, body: String::new(), message_ids: None, continuation }
-}
-
-/// The end of a turn that did not run, or that was cleared away.
-fn finished(turn: &Turn, status: &str) -> Event {
-    Event::new("chat:turn:finish")
-        .with("requestId", turn.request_id.as_str())
-        .with("trigger", turn.trigger.as_str())
-        .with("status", status)
 }

@@ -4,7 +4,7 @@
 use super::{
     Engine,
     budget::Reason,
-    events::Event,
+    endings::Took,
     hooks::ExhaustedRow,
     input::TurnStatus,
     outcome::{Cx, Effect, RecoveryKind},
@@ -34,40 +34,36 @@ struct Rest<'a> {
     partial: Option<Partial>,
     /// The log that whoever was away is shown; an empty one if the answer is in the transcript.
     log: Option<String>,
+    /// What its last attempt took, if a model was asked in it.
+    took: Took,
 }
 
 impl Engine {
     /// A bound was reached: the turn ends with what it has.
-    pub(super) fn give_up(&mut self, cx: &mut Cx<'_>, turn: Turn, reason: Reason) -> Result<()> {
+    pub(super) fn give_up(&mut self, cx: &mut Cx<'_>, turn: Turn, reason: Reason, took: Took) -> Result<()> {
         let partial = self.fold(cx, &Turn { attempt: turn.attempt + 1, ..turn.clone() })?;
-        self.seal(cx, turn, partial, reason)
+        self.seal(cx, turn, partial, reason, took)
     }
 
-    pub(super) fn seal(&mut self, cx: &mut Cx<'_>, turn: Turn, partial: Partial, reason: Reason) -> Result<()> {
+    pub(super) fn seal(&mut self, cx: &mut Cx<'_>, turn: Turn, partial: Partial, reason: Reason, took: Took) -> Result<()> {
         let (kind, stream) = (partial.kind(), partial.stream.clone());
         let kept = partial.extends || repair::is_worth_storing(&partial.message);
         let message = kept.then(|| partial.message.id.clone());
         self.exhaust(cx, &turn, reason, kind, stream, message)?;
         let body = self.config.chat_recovery.terminal_message.to_string();
-        let rest = Rest { ending: Ending::Error, reason: reason.as_str(), body, partial: Some(partial), log: None };
+        let rest = Rest { ending: Ending::Error, reason: reason.as_str(), body, partial: Some(partial), log: None, took };
         self.end_recovery(cx, turn, rest)
     }
 
     /// A turn that cannot even be read is brought to rest by its row alone. Its log stays, for whoever was away.
     pub(super) fn seal_unread(&mut self, cx: &mut Cx<'_>, turn: Turn) -> Result<()> {
         // Attempts that could not read it wrote nothing: at most one log holds anything.
-        let mut log = format!("{}.{}", turn.id, turn.attempt);
-        for attempt in (1..turn.attempt).rev() {
-            let earlier = format!("{}.{attempt}", turn.id);
-            if streams::segments(cx.db, &earlier)? > 0 {
-                log = earlier;
-                break;
-            }
-        }
+        let written = streams::of_turn(cx.db, &turn.id)?.pop();
+        let log = written.map_or_else(|| streams::name(&turn.id, turn.attempt), |(_, log, _)| log);
         self.exhaust(cx, &turn, Reason::RecoveryError, RecoveryKind::Continue, log.clone(), None)?;
         let body = self.config.chat_recovery.terminal_message.to_string();
         let reason = Reason::RecoveryError.as_str();
-        self.end_recovery(cx, turn, Rest { ending: Ending::Error, reason, body, partial: None, log: Some(log) })
+        self.end_recovery(cx, turn, Rest { ending: Ending::Error, reason, body, partial: None, log: Some(log), took: Took::default() })
     }
 
     fn exhaust(
@@ -103,7 +99,11 @@ impl Engine {
         let event = self.about("chat:recovery:failed", &turn).with("recoveryKind", partial.kind().as_str());
         cx.emit(event.with("reason", reason).with("error", error));
         let body = self.config.chat_recovery.terminal_message.to_string();
-        self.end_recovery(cx, turn, Rest { ending: Ending::Error, reason, body, partial: Some(partial), log: None })
+        self.end_recovery(
+            cx,
+            turn,
+            Rest { ending: Ending::Error, reason, body, partial: Some(partial), log: None, took: Took::default() },
+        )
     }
 
     /// The application does not let the turn go on.
@@ -112,15 +112,19 @@ impl Engine {
         self.skipped(cx, &turn, reason);
         let kept = persist || partial.has_results();
         let partial = Some(partial).filter(|_| kept);
-        self.end_recovery(cx, turn, Rest { ending: Ending::Error, reason, body: DECLINED.into(), partial, log: None })
+        self.end_recovery(
+            cx,
+            turn,
+            Rest { ending: Ending::Error, reason, body: DECLINED.into(), partial, log: None, took: Took::default() },
+        )
     }
 
     /// The turn is older than the application lets turns go on by themselves.
-    pub(super) fn let_rest(&mut self, cx: &mut Cx<'_>, turn: Turn) -> Result<()> {
+    pub(super) fn let_rest(&mut self, cx: &mut Cx<'_>, turn: Turn, took: Took) -> Result<()> {
         let reason = "max_turn_age_exceeded";
         self.skipped(cx, &turn, reason);
         let partial = Some(self.fold(cx, &Turn { attempt: turn.attempt + 1, ..turn.clone() })?);
-        self.end_recovery(cx, turn, Rest { ending: Ending::Error, reason, body: DECLINED.into(), partial, log: None })
+        self.end_recovery(cx, turn, Rest { ending: Ending::Error, reason, body: DECLINED.into(), partial, log: None, took })
     }
 
     /// Somebody stops a turn that is between two attempts, or about to be taken up.
@@ -142,7 +146,8 @@ impl Engine {
         };
         let reason = "user_cancelled";
         self.skipped(cx, &turn, reason);
-        let rest = Rest { ending: Ending::Aborted, reason, body: String::new(), partial: Some(partial), log: None };
+        let rest =
+            Rest { ending: Ending::Aborted, reason, body: String::new(), partial: Some(partial), log: None, took: Took::default() };
         self.end_recovery(cx, turn, rest)
     }
 
@@ -175,7 +180,11 @@ impl Engine {
         let partial = self.fold(cx, &Turn { attempt: turn.attempt + 1, ..turn.clone() })?;
         // What is not in the conversation yet must not become the answer of an edited question.
         let partial = Some(partial).filter(|partial| partial.extends || turn.anchor != self.leaf);
-        self.end_recovery(cx, turn, Rest { ending: Ending::Skipped, reason, body: String::new(), partial, log: None })
+        self.end_recovery(
+            cx,
+            turn,
+            Rest { ending: Ending::Skipped, reason, body: String::new(), partial, log: None, took: Took::default() },
+        )
     }
 
     pub(super) fn skipped(&self, cx: &mut Cx<'_>, turn: &Turn, reason: &str) {
@@ -184,7 +193,7 @@ impl Engine {
 
     /// An interrupted turn comes to rest without another attempt.
     fn end_recovery(&mut self, cx: &mut Cx<'_>, mut turn: Turn, rest: Rest<'_>) -> Result<()> {
-        let Rest { ending, reason, body, partial, log } = rest;
+        let Rest { ending, reason, body, partial, log, took } = rest;
         let mut stored = None;
         if let Some(Partial { mut message, extends, .. }) = partial {
             if !mutant!(W42) {
@@ -217,7 +226,7 @@ impl Engine {
             continuation: turn.kind == Kind::Extend,
         };
         if ending == Ending::Error && !mutant!(W11) {
-            let stream = log.unwrap_or_else(|| format!("{}.{}", turn.id, turn.attempt));
+            let stream = log.unwrap_or_else(|| streams::name(&turn.id, turn.attempt));
             let notice = streams::Notice { stream, terminal: terminal.clone() };
             streams::put_notice(cx.db, &turn.id, &notice)?;
             self.notice = Some(notice);
@@ -241,13 +250,7 @@ impl Engine {
         if ending != Ending::Skipped {
             self.owe_response(cx, &turn, stored, status, error, turn.kind == Kind::Extend)?;
         }
-        cx.emit(
-            Event::new("chat:turn:finish")
-                .with("requestId", turn.request_id.as_str())
-                .with("trigger", turn.trigger.as_str())
-                .with("status", status.as_str())
-                .with("reason", reason),
-        );
+        self.finished(cx, &turn, turn.kind == Kind::Extend, status.as_str(), Some(reason), took);
         Ok(())
     }
 }

@@ -261,6 +261,8 @@ pub enum JobEvent {
     ToolEnded(CallId, ToolOutcome),
     /// The running tools had their grace after an abort.
     GraceOver,
+    /// A call of the turn failed because memory ran out, in these words of the platform.
+    OutOfMemory(String),
     /// The flush timer.
     FlushDue,
     /// The wait before a silent retry is over.

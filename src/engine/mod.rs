@@ -78,8 +78,6 @@ pub struct Engine {
     /// Submissions that have not started, in order; their messages wait in their rows.
     submissions: VecDeque<submission_rows::Waiting>,
     running: Option<Box<turn::Running>>,
-    /// Whether the application's own budget is asked about the present attempt.
-    ask_budget: bool,
     /// The turn whose attempt was interrupted, until the next one is due.
     waiting: Option<Turn>,
     /// Whether clients were ever told that an answer is being recovered: one that was away may still believe it.
@@ -221,7 +219,6 @@ impl Engine {
             queue: VecDeque::new(),
             submissions: VecDeque::new(),
             running: None,
-            ask_budget: false,
             waiting: None,
             ever_recovered: meta::get(db, meta::RECOVERED)?.is_some(),
             recovering: None,

@@ -12,6 +12,7 @@ use super::{
     budget::{self, Reason, Trigger, Verdict},
     calls::StepCall,
     client_tools,
+    endings::Took,
     events::Event,
     input::{EffectClass, Failure, Fault, RecoveryDecision},
     outcome::{Cx, Effect, RecoveryInfo, RecoveryKind, TurnInfo},
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    ids::Fence,
+    ids::{Fence, MessageId},
     limits,
     model::{ErrorClass, ModelError, ModelErrorClass},
     store::{
@@ -27,10 +28,7 @@ use crate::{
         messages, meta, streams,
         turns::{self, Kind, Turn},
     },
-    transcript::{
-        reducer::Accumulator,
-        repair::{self, Close},
-    },
+    transcript::{reducer::Accumulator, repair},
     wire::{
         self, Ending, Terminal,
         chunk::Chunk,
@@ -102,24 +100,23 @@ impl Engine {
         turn.counters = counters;
         cx.emit(self.about("chat:recovery:attempt", &turn));
         if mutant!(W4) && cx.now.since(turn.created_at) > 900_000 {
-            return self.give_up(cx, turn, Reason::NoProgressTimeout);
+            return self.give_up(cx, turn, Reason::NoProgressTimeout, Took::default());
         }
         if turn.claims >= limits::RECOVERY_CLAIMS && !mutant!(W36) {
             // Whatever is read of it, or asked about it, ends the object: it is brought to rest unread (recovery 60).
             return self.seal_unread(cx, turn);
         }
         match (fault, verdict) {
-            (Some(fault), _) if fault.ends_turn() => self.give_up(cx, turn, fault.reason()),
-            (_, Verdict::Go { ask, .. }) => {
-                self.ask_budget = ask;
+            (Some(fault), _) if fault.ends_turn() => self.give_up(cx, turn, fault.reason(), Took::default()),
+            (_, Verdict::Go { .. }) => {
                 if self.is_too_old(cx, &turn) {
-                    return self.let_rest(cx, turn);
+                    return self.let_rest(cx, turn, Took::default());
                 }
                 // Sockets that outlived the object still show the attempt as running (wire X7).
                 self.close_attempt(cx, &turn)?;
                 self.attempt(cx, turn, false)
             }
-            (_, Verdict::Seal { reason, .. }) => self.give_up(cx, turn, reason),
+            (_, Verdict::Seal { reason, .. }) => self.give_up(cx, turn, reason, Took::default()),
         }
     }
 
@@ -162,6 +159,8 @@ impl Engine {
 
     /// Opens the next attempt of a turn. It is on disk before anything else is done. `told` says that events told when it is due.
     pub(super) fn attempt(&mut self, cx: &mut Cx<'_>, mut turn: Turn, told: bool) -> Result<()> {
+        // Its row says so in any incarnation: it may have waited for this attempt longer than its object lived.
+        let asks = was_retried(&turn);
         turn.not_before = None;
         turn.claims = turn.claims.saturating_add(1);
         if mutant!(W14) {
@@ -177,7 +176,8 @@ impl Engine {
         }
         let fence = Fence { turn: turn.id.clone(), attempt: turn.attempt, boot: self.boot.clone() };
         let reply = Accumulator::new(turn.reply.as_deref().unwrap_or_default());
-        self.run(cx, turn, Phase::Recovering, reply, false)?.told = told;
+        let running = self.run(cx, turn, Phase::Recovering, reply, false)?;
+        (running.told, running.asks) = (told, asks);
         cx.push(Effect::Confirm(fence));
         Ok(())
     }
@@ -195,7 +195,7 @@ impl Engine {
         turn.counters.since_progress = turn.counters.since_progress.saturating_add(1);
         cx.emit(self.about("chat:recovery:attempt", &turn));
         if turn.counters.since_progress >= self.config.chat_recovery.max_attempts.max(1) {
-            return self.give_up(cx, turn, Reason::StableTimeout);
+            return self.give_up(cx, turn, Reason::StableTimeout, Took::default());
         }
         self.wait_again(cx, turn, limits::STABLE_RETRY_MS, None)
     }
@@ -250,10 +250,9 @@ impl Engine {
             age_ms: cx.now.since(turn.created_at),
             work: counters.progress_seen.saturating_sub(counters.work_base),
         };
-        let ask = std::mem::take(&mut self.ask_budget);
         if let Some(running) = self.running.as_mut() {
             running.partial = Some(Box::new(partial));
-            cx.push(Effect::RecoveryHook(running.fence.clone(), ask, Box::new(info)));
+            cx.push(Effect::RecoveryHook(running.fence.clone(), running.asks, Box::new(info)));
         }
         Ok(())
     }
@@ -288,23 +287,24 @@ impl Engine {
             None => Accumulator::new(&id),
         };
         let (mut complete, mut stream) = (false, String::new());
-        for attempt in 1..turn.attempt {
-            let log = format!("{}.{attempt}", turn.id);
-            let mut written = false;
+        for (_, log, _) in streams::of_turn(cx.db, &turn.id)?.into_iter().filter(|(attempt, ..)| *attempt < turn.attempt) {
             streams::replay(cx.db, &log, &mut |_, text| {
-                written = true;
                 if let Some(chunk) = Chunk::parse(text) {
                     complete = matches!(chunk, Chunk::Finish { .. });
                     reply.apply(&chunk);
                 }
                 Ok(())
             })?;
-            if written {
-                stream = log;
-            }
+            stream = log;
         }
-        let mut open = calls::open(cx.db, &id)?;
-        let (lost, open_now): (Vec<_>, Vec<_>) = open.drain(..).partition(|call| {
+        Ok(Partial { extends, complete, stream, ..self.close_lost(cx, turn, reply)? })
+    }
+
+    /// Closes the calls of an interrupted answer, but for those that go on: what a page or a person can still answer, and what may run
+    /// (again).
+    fn close_lost(&self, cx: &mut Cx<'_>, turn: &Turn, mut reply: Accumulator) -> Result<Partial> {
+        let id: MessageId = reply.id().into();
+        let (lost, open): (Vec<_>, Vec<_>) = calls::open(cx.db, &id)?.into_iter().partition(|call| {
             let again = (call.effect != EffectClass::Once && call.claims < limits::TOOL_CLAIMS) || mutant!(W7);
             (call.state == State::Started && !again) || reply.call(&call.call).is_none()
         });
@@ -316,12 +316,12 @@ impl Engine {
             calls::settle(cx.db, &id, &call.call, "error", "repair", cx.now)?;
         }
         let mut message = reply.into_message();
-        let goes_on = |call: &str| open_now.iter().any(|open| &*open.call == call);
+        let goes_on = |call: &str| open.iter().any(|open| &*open.call == call);
         let (more, normalised) = repair::close_interrupted(&mut message, goes_on);
         orphans.extend(more);
         self.repaired(cx, &turn.request_id, &orphans, normalised);
         let lost = lost.into_iter().map(|call| call.name).collect();
-        Ok(Partial { message, extends, complete, open: open_now, orphans, lost, stream })
+        Ok(Partial { message, extends: false, complete: false, open, orphans, lost, stream: String::new() })
     }
 
     /// Calls were closed, or their inputs put right.
@@ -341,10 +341,8 @@ impl Engine {
 
     /// The logs of attempts before the present one are in a stored message now.
     pub(super) fn drop_logs(&mut self, cx: &mut Cx<'_>, turn: &mut Turn) -> Result<()> {
-        for attempt in 1..turn.attempt {
-            let stream = format!("{}.{attempt}", turn.id);
-            let segments = streams::segments(cx.db, &stream)?;
-            if segments > 0 && !mutant!(W28) {
+        for (attempt, stream, segments) in streams::of_turn(cx.db, &turn.id)? {
+            if attempt < turn.attempt && !mutant!(W28) {
                 turn.progress += segments;
                 streams::drop_stream(cx.db, &stream)?;
             }
@@ -362,7 +360,7 @@ impl Engine {
             Err(text) => return self.fail_recovery(cx, running.turn, *partial, text),
         };
         if decision.aborted {
-            return self.seal(cx, running.turn, *partial, Reason::RecoveryAborted);
+            return self.seal(cx, running.turn, *partial, Reason::RecoveryAborted, Took::default());
         }
         if !decision.go_on {
             return self.decline(cx, running.turn, *partial, decision.persist);
@@ -431,13 +429,12 @@ impl Engine {
         let Some(mut running) = self.running.take() else { return Ok(()) };
         cx.push(Effect::Cancel(running.fence.clone()));
         running.stream.flush(cx)?;
+        let took = running.took();
         let mut turn = running.turn;
-        let mut message = running.reply.into_message();
-        repair::close(&mut message, Close::Interrupted);
-        if let Some(reply) = &turn.reply {
-            calls::settle_open(cx.db, reply, "repair", cx.now)?;
-        }
-        let stored = running.stream.started && self.store_reply(cx, &turn, running.extends, &mut message)?;
+        // What a page was told of it may still answer: the next attempt waits for that, as after a death (recovery D8–D10).
+        let mut partial = self.close_lost(cx, &turn, running.reply)?;
+        let parked = partial.waits_for_someone();
+        let stored = running.stream.started && self.store_reply(cx, &turn, running.extends, &mut partial.message)?;
         turn.progress += streams::segments(cx.db, &running.stream.id)?;
         streams::drop_stream(cx.db, &running.stream.id)?;
         turns::drop_attempts(cx.db, &turn.id)?;
@@ -453,15 +450,14 @@ impl Engine {
             self.tell_transcript(cx)?;
         }
         self.detected(cx, &turn);
-        let verdict = budget::evaluate(&turn.counters, turn.progress, trigger, false, cx.now, &self.config.chat_recovery);
+        let verdict = budget::evaluate(&turn.counters, turn.progress, trigger, parked, cx.now, &self.config.chat_recovery);
         let (Verdict::Go { counters, .. } | Verdict::Seal { counters, .. }) = verdict;
         turn.counters = counters;
         cx.emit(self.about("chat:recovery:attempt", &turn));
         match verdict {
-            Verdict::Go { ask, .. } => {
-                self.ask_budget = ask;
+            Verdict::Go { .. } => {
                 if self.is_too_old(cx, &turn) {
-                    return self.let_rest(cx, turn);
+                    return self.let_rest(cx, turn, took);
                 }
                 let wait = match trigger {
                     Trigger::Transient => budget::backoff(counters.transient, failure.error.retry_after_ms),
@@ -471,7 +467,7 @@ impl Engine {
                 let kind = if stored || running.extends { RecoveryKind::Continue } else { RecoveryKind::Retry };
                 self.wait_again(cx, turn, wait, Some(kind))
             }
-            Verdict::Seal { reason, .. } => self.give_up(cx, turn, reason),
+            Verdict::Seal { reason, .. } => self.give_up(cx, turn, reason, took),
         }
     }
 
@@ -548,6 +544,11 @@ impl Engine {
 pub(super) fn earlier_ends(turn: &Turn) -> Vec<Terminal> {
     let earlier = turns::earlier_requests(&turn.id, &turn.root, &turn.request_id, turn.attempt);
     earlier.into_iter().map(|id| Terminal { id, ..last_end(turn) }).collect()
+}
+
+/// Whether the last attempt of a leg is not its first: the next one is judged at least for the second time.
+fn was_retried(turn: &Turn) -> bool {
+    turn.root != turn.request_id
 }
 
 /// How the attempt before the next one of a turn ended.

@@ -10,6 +10,7 @@ use super::{
     calls::StepCall,
     client_tools,
     config::MessageConcurrency,
+    endings::Took,
     events::Event,
     input::{Failure, JobEvent, Prepared, TurnStatus},
     outcome::{Cx, Effect, StepResult, TurnInfo},
@@ -18,7 +19,7 @@ use super::{
     take,
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result, StorageFault},
     ids::{CallId, ConnId, Fence, MessageId},
     limits,
     model::{Finish, FinishReason, ModelRequest, Msg, Usage},
@@ -84,7 +85,7 @@ pub(super) struct Running {
     /// Tokens of the current model call, and of those before it.
     pub(super) usage: Usage,
     spent: Usage,
-    pub(super) started_at: Millis,
+    started_at: Millis,
     rows_before: u64,
     /// Whether a newer message wants it to end at its next step.
     pub(super) steered: bool,
@@ -96,6 +97,8 @@ pub(super) struct Running {
     pub(super) heals: bool,
     /// What interrupted attempts left, until the application said what becomes of it.
     pub(super) partial: Option<Box<Partial>>,
+    /// Whether the application's own budget is asked about this attempt.
+    pub(super) asks: bool,
     /// Whether events told that this attempt was scheduled: one that was waited for, when that began.
     pub(super) told: bool,
     /// Calls that were closed because nobody will answer them, as they were: the application may want something else in their place.
@@ -105,6 +108,12 @@ pub(super) struct Running {
 }
 
 impl Running {
+    /// What it took.
+    pub(super) fn took(&self) -> Took {
+        let usage = self.spent.plus(self.usage);
+        Took { since: Some((self.started_at, self.rows_before)), model_calls: Some(self.step), usage: Some(usage), finish: None }
+    }
+
     /// Whether this chunk says what came of a call of an earlier leg.
     pub(super) fn is_of_earlier_leg(&self, chunk: &str) -> bool {
         !self.earlier.is_empty()
@@ -216,7 +225,7 @@ impl Engine {
                 .quiet()
                 .with("requestId", turn.request_id.as_str())
                 .with("trigger", turn.trigger.as_str())
-                .with("admission", if turn.submission.is_some() { "execute-submission" } else { "queue" })
+                .with("admission", turn.admission())
                 .with("continuation", extends)
                 .with("generation", self.generation)
                 .with("waitedMs", cx.now.since(turn.created_at)),
@@ -239,7 +248,7 @@ impl Engine {
         reply: Accumulator,
         extends: bool,
     ) -> Result<&mut Running> {
-        let stream = Stream::new(format!("{}.{}", turn.id, turn.attempt));
+        let stream = Stream::new(streams::name(&turn.id, turn.attempt));
         turns::open_attempt(cx.db, &turn, &self.boot, &stream.id, cx.now)?;
         let fence = Fence { turn: turn.id.clone(), attempt: turn.attempt, boot: self.boot.clone() };
         let running = Running {
@@ -268,6 +277,7 @@ impl Engine {
             owner: None,
             heals: false,
             partial: None,
+            asks: false,
             told: false,
             orphans: Vec::new(),
             lost: Vec::new(),
@@ -308,6 +318,8 @@ impl Engine {
             JobEvent::ApprovalChecked(call, verdict) => self.approval_checked(cx, &call, verdict),
             JobEvent::ToolEnded(call, outcome) => self.tool_ended(cx, &call, outcome),
             JobEvent::GraceOver => self.finish(cx, Ending::Aborted, None),
+            // As where the database says it: nothing of the attempt is gone on with, and the next one reads less (decision 38).
+            JobEvent::OutOfMemory(text) => Err(Error::new(ErrorKind::Storage(StorageFault::NoMemory), text)),
             JobEvent::FlushDue => {
                 if let Some(running) = self.running.as_mut() {
                     running.stream.timer = false;
@@ -471,6 +483,7 @@ impl Engine {
             // The log is kept for whoever was away: it has to hold what the others saw.
             running.stream.flush(cx)?;
         }
+        let took = running.took();
         let Running { turn, extends, mut reply, stream, .. } = *running;
         for call in running.calls.iter().filter(|call| ending == Ending::Error && call.is_running()) {
             reply.give_up(&call.id, repair::INTERRUPTED);
@@ -578,18 +591,8 @@ impl Engine {
             self.owe_response(cx, &turn, message.clone(), status, error.clone(), extends)?;
         }
         self.answer_waiter(cx, &turn, status, error, message, extends);
-        cx.emit(
-            Event::new("chat:turn:finish")
-                .with("requestId", turn.request_id.as_str())
-                .with("trigger", turn.trigger.as_str())
-                .with("continuation", extends)
-                .with("status", status.as_str())
-                .with("durationMs", cx.now.since(running.started_at))
-                .with("modelCalls", running.step)
-                .with("finishReason", (ending == Ending::Completed).then(|| running.reason.as_str()))
-                .with("usage", serde_json::to_value(running.spent.plus(running.usage)).unwrap_or_default())
-                .with("rowsWritten", cx.db.meter().written.saturating_sub(running.rows_before)),
-        );
+        let took = Took { finish: (ending == Ending::Completed).then_some(running.reason), ..took };
+        self.finished(cx, &turn, extends, status.as_str(), running.steered.then_some("steered"), took);
         if let Some(message) = turn.reply.clone().filter(|_| parks) {
             self.park(cx, turn, message)?;
             self.check_batch(cx)?;

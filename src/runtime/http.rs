@@ -15,6 +15,7 @@ use crate::{
 impl<A: Agent, P: Platform> Runtime<A, P> {
     /// Answers a request that is no upgrade. Routes match by suffix: the application may mount the object anywhere (wire §1.4).
     pub async fn http(self: Rc<Self>, request: HttpRequest) -> HttpResponse {
+        self.heard();
         if request.path().ends_with("/get-messages") {
             return match request.method.as_str() {
                 "GET" | "HEAD" => self.get_messages().await,

@@ -276,6 +276,11 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
                     {
                         return this.interrupted(&error.message);
                     }
+                    if let Err(error) = &ended
+                        && this.is_out_of_memory(&error.message, &cancel)
+                    {
+                        return this.post(Input::Job(fence, JobEvent::OutOfMemory(error.message.clone())));
+                    }
                     ended.map_err(|error| failed(error, Stage::Stream))
                 }
             };
@@ -511,12 +516,23 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         let Some((tool, scope)) = self.tool_of(&fence, &run) else { return };
         let this = self.clone();
         self.start(Box::pin(async move {
-            let call = run.call.clone();
+            let (call, cancel) = (run.call.clone(), scope.cancel.clone());
             let at_work = this.at_work(&fence);
             let outcome = this.execute(tool, run, scope).await;
             drop(at_work);
-            this.post(Input::Job(fence, JobEvent::ToolEnded(call, outcome)));
+            let event = match outcome {
+                ToolOutcome::Error(text) | ToolOutcome::Fatal(text) if this.is_out_of_memory(&text, &cancel) => {
+                    JobEvent::OutOfMemory(text)
+                }
+                outcome => JobEvent::ToolEnded(call, outcome),
+            };
+            this.post(Input::Job(fence, event));
         }));
+    }
+
+    /// Whether a call failed because memory ran out, in a turn that may be taken up again.
+    fn is_out_of_memory(&self, error: &str, cancel: &Cancel) -> bool {
+        Error::tells_of_memory(error) && !cancel.is_tripped() && self.agent.config().chat_recovery.enabled
     }
 
     /// Hook, tool, hook.

@@ -87,6 +87,8 @@ pub struct Runtime<A: Agent, P: Platform> {
     draining: Cell<bool>,
     /// Storage belongs to another incarnation now: nothing is stepped any more.
     over: Cell<bool>,
+    /// Whether it is over by its own wish.
+    ended: Cell<bool>,
     replies: RefCell<Vec<(ReplyTo, oneshot::Sender<Result<Answer>>)>>,
     next_reply: Cell<u64>,
     active: RefCell<Option<ActiveTurn>>,
@@ -116,6 +118,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             inbox: RefCell::new(VecDeque::new()),
             draining: Cell::new(false),
             over: Cell::new(false),
+            ended: Cell::new(false),
             replies: RefCell::new(Vec::new()),
             next_reply: Cell::new(0),
             active: RefCell::new(None),
@@ -385,11 +388,20 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         }
     }
 
+    /// The platform hands over an event. If it was to end this object, it has not: what there is goes on from rows, as after a death.
+    fn heard(self: &Rc<Self>) {
+        if self.ended.replace(false) {
+            self.over.set(false);
+            self.failed(Error::platform("the object was to be ended, and was not"), Blame::Other("abort"), false, None);
+        }
+    }
+
     /// Asks the application about a socket before it is accepted.
     ///
     /// # Errors
     /// A hook failed or its tags are not acceptable: the connection is not to be set up.
     pub fn admit(self: &Rc<Self>, request: &ConnRequest) -> Result<(ConnMeta, Vec<String>)> {
+        self.heard();
         let tags = self.agent.connection_tags(request)?;
         if tags.len() >= limits::TAGS {
             return Err(Error::limit(format!(
@@ -421,16 +433,19 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
 
     /// A text frame arrived.
     pub fn text(self: &Rc<Self>, conn: &ConnId, text: String) {
+        self.heard();
         self.post(Input::Frame(conn.clone(), text.into_boxed_str()));
     }
 
     /// A binary frame arrived: always the application's.
     pub fn binary(self: &Rc<Self>, conn: &ConnId, bytes: Vec<u8>) {
+        self.heard();
         self.message(conn.clone(), Message::Binary(bytes));
     }
 
     /// A socket is gone.
     pub fn closed(self: &Rc<Self>, conn: &ConnId, code: u16, reason: &str, _clean: bool) {
+        self.heard();
         self.post(Input::Disconnected(conn.clone()));
         let (this, conn, reason) = (self.clone(), conn.clone(), reason.to_string());
         self.start(Box::pin(async move {
@@ -445,6 +460,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     /// The alarm could not be armed, or the step failed in a way that will not pass by itself: the platform is told, and its own few
     /// retries are all there is.
     pub fn alarm(self: &Rc<Self>) -> Result<()> {
+        self.heard();
         if self.over.get() {
             return Err(Error::platform("this incarnation of the object is over"));
         }
@@ -579,6 +595,7 @@ impl<A: Agent, P: Platform> Mailbox for Runtime<A, P> {
     fn abort_object(&self, reason: &str) {
         // Whatever still runs here writes nothing any more, also where the platform lets it run on.
         self.over.set(true);
+        self.ended.set(true);
         self.platform.abort(reason);
     }
 }

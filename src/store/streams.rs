@@ -63,6 +63,29 @@ pub fn replay(db: &dyn Sql, stream: &str, each: &mut dyn FnMut(Option<i64>, &str
     }
 }
 
+/// The name of the log that an attempt of a turn writes.
+pub fn name(turn: &TurnId, attempt: u32) -> String {
+    format!("{turn}.{attempt}")
+}
+
+/// The logs of a turn that hold anything, in the order of their attempts: attempt, name, segments. One look for any number of attempts.
+pub fn of_turn(db: &dyn Sql, turn: &TurnId) -> Result<Vec<(u32, String, i64)>> {
+    // What lies between these two is what begins with the first: `/` follows `.`.
+    let (first, end) = (format!("{turn}."), format!("{turn}/"));
+    let mut logs = db.all(
+        "SELECT stream, count(*) FROM wk_seg WHERE stream > ?1 AND stream < ?2 GROUP BY stream",
+        &[Value::Text(&first), Value::Text(&end)],
+        |row| {
+            let stream = row.text(0)?;
+            let attempt = stream.get(first.len()..).and_then(|n| n.parse().ok()).unwrap_or_default();
+            Ok((attempt, stream, row.int(1)?))
+        },
+    )?;
+    // By name, the tenth would be before the second.
+    logs.sort();
+    Ok(logs)
+}
+
 /// Segments of a log on disk.
 pub fn segments(db: &dyn Sql, stream: &str) -> Result<i64> {
     Ok(db.one("SELECT count(*) FROM wk_seg WHERE stream = ?1", &[stream.into()], |row| row.int(0))?.unwrap_or_default())
@@ -125,4 +148,31 @@ pub fn put_notice(db: &dyn Sql, turn: &TurnId, n: &Notice) -> Result<()> {
 pub fn drop_notice(db: &dyn Sql, n: &Notice) -> Result<()> {
     db.run("DELETE FROM wk_notice WHERE slot = 1", &[])?;
     drop_stream(db, &n.stream)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::testkit::Db;
+
+    #[test]
+    fn the_logs_of_a_turn_are_found_among_those_of_others() {
+        let steps = [&["a"][..], &["a", "ab", "A", "a-", "b"]].map(|turns| {
+            let db = Db::with_tables();
+            db.transaction(&mut || {
+                for turn in turns {
+                    (1..=30).try_for_each(|attempt| append(&db, &name(&TurnId::from(*turn), attempt), 0, 0, &["{}".into()]))?;
+                }
+                append(&db, "a.10", 1, 1, &["{}".into()])
+            })
+            .unwrap();
+            let before = db.steps();
+            let found = of_turn(&db, &"a".into()).unwrap();
+            let expected: Vec<_> = (1..=30).map(|n| (n, format!("a.{n}"), if n == 10 { 2 } else { 1 })).collect();
+            assert_eq!(found, expected);
+            db.steps() - before
+        });
+        assert!(steps[1] <= steps[0] + 1, "no row of another turn is looked at but the one behind: {steps:?}");
+    }
 }

@@ -90,6 +90,13 @@ pub struct Turn {
     pub created_at: Millis,
 }
 
+impl Turn {
+    /// How it was admitted, in the words of events.
+    pub fn admission(&self) -> &'static str {
+        if self.submission.is_some() { "execute-submission" } else { "queue" }
+    }
+}
+
 /// Admits a turn. `open` says that it starts in this transaction.
 pub fn insert(db: &dyn Sql, t: &Turn, generation: i64, started_at: Option<Millis>) -> Result<()> {
     db.run(

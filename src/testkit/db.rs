@@ -8,6 +8,7 @@
 //! A commit is pending until it is flushed, and a crash may lose pending commits, the newest first. Each is a savepoint that stays
 //! open until then.
 
+mod again;
 mod commits;
 mod snapshot;
 
@@ -37,7 +38,7 @@ pub use self::snapshot::Snapshot;
 use super::death::{Fate, SharedFate};
 use crate::{
     error::{Error, Result},
-    store::{Meter, Row, Sql, Value, schema},
+    store::{Meter, Row, Sql, Value},
     time::Millis,
 };
 
@@ -47,15 +48,11 @@ const VALUE_MAX: i32 = 2_000_000;
 const SQL_MAX: i32 = 100_000;
 /// Parameters of a statement (platform).
 const PARAMETERS_MAX: i32 = 100;
-/// The savepoint that a database is taken back to which is to be used again.
-const TABLES: &str = "tables";
 /// What a superseded incarnation is told when it touches storage.
 const SUPERSEDED: &str = "Error: Connection closed: this Durable Object instance is no longer active.";
 thread_local! {
     /// What statements touch, by the statements that made the tables: learning it costs more than a step of the object.
     static PLANS: RefCell<BTreeMap<(u64, &'static str), Rc<Touched>>> = RefCell::default();
-    /// Databases with tables and no more, and what stands for the statements that made them.
-    static SPARE: RefCell<Vec<(Rc<Opened>, u64)>> = RefCell::default();
 }
 
 /// A database in memory, as one incarnation of an object sees it. Cloning shares it.
@@ -174,20 +171,6 @@ impl Default for Db {
     }
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // Whatever cannot be taken back is not used again.
-        if let Some(schema) = self.lent
-            && !self.opened.conn.is_autocommit()
-            && self.opened.run(&format!("ROLLBACK TO {TABLES}")).and_then(|()| self.opened.run(&format!("RELEASE {TABLES}"))).is_ok()
-        {
-            let spare = (self.opened.clone(), schema);
-            // At the end of a thread there is no next one.
-            let _ = SPARE.try_with(|spares| spares.borrow_mut().push(spare));
-        }
-    }
-}
-
 impl Opened {
     fn internally<T>(&self, body: impl FnOnce() -> T) -> T {
         let before = self.internal.swap(true, Ordering::Relaxed);
@@ -241,23 +224,6 @@ impl Db {
             authorise(&cx.action)
         }));
         Self::over(Rc::new(Opened { conn, internal, seen }), None)
-    }
-
-    /// A database in which an object has made its tables, and nothing else.
-    ///
-    /// For thousands of worlds in one thread: the tables are made once, and what a world did is taken back when the last handle goes.
-    ///
-    /// # Panics
-    /// SQLite cannot open a database in memory.
-    pub fn with_tables() -> Self {
-        let (opened, tables) = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
-            let new = Self::new();
-            schema::migrate(&new).expect("tables of a new database");
-            (new.shared.opened.clone(), new.shared.schema.get())
-        });
-        let db = Self::over(opened, Some(tables));
-        db.command(&format!("SAVEPOINT {TABLES}")).expect("a savepoint");
-        db
     }
 
     fn over(opened: Rc<Opened>, lent: Option<u64>) -> Self {

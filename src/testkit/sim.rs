@@ -52,6 +52,8 @@ pub(super) struct Core {
     pub(super) zombie_frames: Cell<u64>,
     /// Whether the living incarnation asked for its end.
     pub(super) aborted: Cell<bool>,
+    /// Whether an object that ends itself is left alone.
+    pub(super) refuses_abort: Cell<bool>,
     /// Whether commits wait for the disk's turn.
     pub(super) slow_disk: Cell<bool>,
     /// What the output gate holds back, in order.
@@ -87,6 +89,7 @@ impl Core {
             alarms: RefCell::default(),
             zombie_frames: Cell::new(0),
             aborted: Cell::new(false),
+            refuses_abort: Cell::new(false),
             slow_disk: Cell::new(false),
             held: RefCell::default(),
             half_dead: RefCell::default(),
@@ -298,7 +301,7 @@ impl Platform for Sim {
 
     fn abort(&self, reason: &str) {
         self.core.tell(format!("the object ends itself: {reason}"));
-        self.core.aborted.set(!self.superseded());
+        self.core.aborted.set(!self.superseded() && !self.core.refuses_abort.get());
     }
 
     fn performing(&self, effect: &Effect) {

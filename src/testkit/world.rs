@@ -267,7 +267,7 @@ impl<A: Agent> World<A> {
 
     /// Lets one thing happen: a frame arrives, or a job goes on. False if nothing can happen without time passing.
     pub fn step(&self) -> bool {
-        if self.runtime.borrow().as_ref().is_some_and(|runtime| runtime.is_over()) {
+        if self.runtime.borrow().as_ref().is_some_and(|runtime| runtime.is_over()) && !self.core.refuses_abort.get() {
             // The platform keeps nobody whom it has told so.
             self.restart(Sockets::Closed);
             return true;
@@ -660,6 +660,11 @@ impl<A: Agent> World<A> {
     /// The handle by which an application speaks to its object.
     pub fn handle(&self) -> AgentHandle {
         self.object().handle()
+    }
+
+    /// From now on an object that ends itself is not ended: as on a platform that cannot, or fails to.
+    pub fn refuse_aborts(&self) {
+        self.core.refuses_abort.set(true);
     }
 
     /// Adds answers of the model behind those that are left.

@@ -1,9 +1,12 @@
 //! The object dies at every moment of a conversation, and nobody loses anything that was stored or shown as stored.
 
 use serde_json::json;
-use wakeful::testkit::{Client, Sockets, World, script, text, text_deltas};
+use wakeful::{
+    prelude::*,
+    testkit::{Client, Sockets, World, script, text, text_deltas},
+};
 
-use crate::{Helper, assert_idle, ending, world};
+use crate::{Helper, assert_idle, custom::Custom, ending, world};
 
 // wire 157, decision 37, I8
 #[test]
@@ -131,5 +134,34 @@ fn a_run_is_a_function_of_its_seed() {
         let (first, second) = (run(seed), run(seed));
         assert_eq!(first.0.difference(&second.0), Vec::<String>::new(), "WAKEFUL_SEED={seed}");
         assert_eq!((first.1, first.2), (second.1, second.2), "WAKEFUL_SEED={seed}");
+    }
+}
+
+// An object that the platform was to end and did not: what still ran in it is heard of no more, and the next event goes on from rows.
+#[test]
+fn an_object_that_could_not_be_ended_is_not_deaf() {
+    type Event = fn(&World<Custom>, &Client);
+    let events: [Event; 4] = [
+        |world, _| world.ring(),
+        |_, tab| drop(tab.probe()),
+        |_, tab| tab.close(1000, ""),
+        |world, _| drop(world.http(HttpRequest { method: "GET".into(), url: world.url("/get-messages"), ..HttpRequest::default() })),
+    ];
+    for (n, event) in events.into_iter().enumerate() {
+        let world = World::new(Custom::new()).model(script![text_deltas(&["word "; 25]).gate("old").text("OLD"), text("the end")]);
+        let tab = world.connect("S1");
+        tab.send("hi");
+        world.settle();
+        world.refuse_aborts();
+        world.handle().abort_object("enough");
+        world.open_gate("old");
+        world.settle();
+        assert_eq!(world.exchanges().len(), 1, "nothing goes on by itself");
+        event(&world, &tab);
+        world.settle();
+        let said = world.said();
+        assert!(said[1].ends_with("the end") && !said[1].contains("OLD"), "{n}: {said:?}\n{}", world.story());
+        assert_eq!((tab.story().contains("OLD"), world.exchanges().len()), (false, 2), "{n}");
+        assert_idle(&world);
     }
 }

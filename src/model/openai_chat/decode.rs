@@ -7,6 +7,7 @@ use serde_json::{Map, Value, value::RawValue};
 
 use super::{encode::left_out, step::Step};
 use crate::{
+    error::Error,
     limits::{ERROR_BODY, ERROR_FRONT, SSE_EVENT, STEP_MS, WHOLE_ANSWER},
     model::{
         Finish, ModelError, ModelErrorClass, ModelEvent, ModelRequest, Usage,
@@ -605,8 +606,8 @@ fn broken(end: &End) -> ModelError {
     match end {
         End::Eof => transient("truncated", "the answer ended before it was complete"),
         End::ReadError(text) if text.trim() == "Error: aborted" => transient("truncated", "the answer ended before it was complete"),
-        // The runtime looks for these words: it is the object that ends, not the connection (recovery D19).
-        End::ReadError(text) if crate::Error::tells_of_a_reset(text) => transient("network", text),
+        // The runtime looks for these words: it is the object that ends, not the connection (recovery D19), or memory (decision 38).
+        End::ReadError(text) if Error::tells_of_a_reset(text) || Error::tells_of_memory(text) => transient("network", text),
         End::ReadError(_) => transient("network", "the connection to the model provider broke"),
         End::Stalled { ms } => {
             let mut error = transient("timeout", "");

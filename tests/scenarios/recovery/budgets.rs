@@ -64,6 +64,25 @@ fn the_application_may_have_a_budget_of_its_own() {
     assert_idle(&world);
 }
 
+// recovery 55, I28: whether it is asked is read from rows: the object may die while the turn waits for a provider.
+#[test]
+fn the_application_is_asked_also_where_the_object_died_in_the_wait() {
+    for dies in [false, true] {
+        let world = World::new(agent().keeps_recovering(|_| false)).model_fn(|_| limited("45"));
+        let tab = world.connect("S1");
+        tab.send("hi");
+        world.run_until(|world| world.events_named("chat:recovery:scheduled").len() == 2);
+        world.settle();
+        if dies {
+            world.restart(Sockets::Kept);
+        }
+        world.run();
+        assert_eq!((reasons(&world), asked(&world)), (vec![json!("recovery_aborted")], 2), "dies: {dies}");
+        assert_eq!((turns(&world), banners(&tab)), (vec!["failed recovery_aborted".into()], vec![json!(BANNER)]));
+        assert_at_rest(&world);
+    }
+}
+
 /// The counters of the only turn.
 fn counters(world: &World<Custom>) -> Map<String, Value> {
     world.db().query("SELECT since_progress, interrupted, transient FROM wk_turn").pop().unwrap()

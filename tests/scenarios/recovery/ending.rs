@@ -452,3 +452,79 @@ fn a_call_that_may_run_again_is_closed_with_its_turn() {
     assert_eq!(parts(&world, 1)[1]["errorText"], INTERRUPTED);
     assert_at_rest(&world);
 }
+
+/// The ends of legs that events told: status, reason, model calls.
+fn ends(world: &World<Custom>) -> Vec<Value> {
+    let fields = "requestId trigger admission continuation status reason durationMs modelCalls finishReason usage rowsWritten";
+    let told = world.events_named("chat:turn:finish").into_iter().map(|event| {
+        assert_eq!(event.fields.keys().cloned().collect::<Vec<_>>().join(" "), fields);
+        let known = [&event.fields["durationMs"], &event.fields["usage"], &event.fields["rowsWritten"]];
+        assert!(known.iter().all(|field| field.is_null() == event.fields["modelCalls"].is_null()), "{:?}", event.fields);
+        json!([event.fields["status"], event.fields["reason"], event.fields["modelCalls"]])
+    });
+    told.collect()
+}
+
+// recovery §2.13: an end is told with the same fields, whatever it came by.
+#[test]
+fn every_end_of_a_leg_is_told_with_the_same_fields() {
+    let lost = agent().config(|config| config.chat_recovery.enabled = false);
+    let declines = agent().on_recovery(|_| RecoveryDecision { go_on: false, ..RecoveryDecision::default() });
+    let merging = agent().config(|config| config.message_concurrency = MessageConcurrency::Merge);
+    let fatal = http_error(400, json!({ "error": { "message": "no such model" } }));
+    let silent = agent().config(|config| {
+        config.chat_stream_stall_timeout_ms = Some(2_000);
+        config.chat_recovery.max_attempts = 1;
+    });
+    type Life = Box<dyn Fn(&World<Custom>, &Client, &str)>;
+    let slow = || text("so ").gate("g");
+    let cases: Vec<(Custom, Vec<Reply>, Life, Value)> = vec![
+        (agent(), vec![text("fine")], Box::new(|_, _, _| {}), json!([["completed", null, 1]])),
+        (agent(), vec![fatal], Box::new(|_, _, _| {}), json!([["error", null, 1]])),
+        (agent(), vec![slow()], Box::new(|_, tab, request| tab.cancel(request)), json!([["aborted", null, 1]])),
+        (
+            agent(),
+            vec![slow()],
+            Box::new(|world, tab, _| {
+                tab.send("and?");
+                world.run();
+                tab.clear();
+            }),
+            json!([["aborted", "history_cleared", 1], ["stale", "history_cleared", null]]),
+        ),
+        (
+            agent(),
+            vec![slow()],
+            Box::new(|world, tab, _| {
+                let queued = tab.send("and?");
+                world.run();
+                tab.cancel(&queued);
+                world.run();
+                world.open_gate("g");
+            }),
+            json!([["completed", null, 1], ["aborted", "cancelled before its slot", null]]),
+        ),
+        (
+            merging,
+            vec![slow(), text("both")],
+            Box::new(|world, tab, _| {
+                ["b", "c"].iter().for_each(|text| drop(tab.send(text)));
+                world.run();
+                world.open_gate("g");
+            }),
+            json!([["completed", null, 1], ["skipped", "superseded", null], ["completed", null, 1]]),
+        ),
+        (lost, vec![slow()], Box::new(|world, _, _| die(world)), json!([["aborted", "interrupted", null]])),
+        (declines, vec![slow()], Box::new(|world, _, _| die(world)), json!([["error", "continue_disabled", null]])),
+        (silent, vec![silence(), silence()], Box::new(|_, _, _| {}), json!([["error", "max_attempts_exceeded", 1]])),
+    ];
+    for (agent, script, live, expected) in cases {
+        let world = World::new(agent).model(script);
+        let tab = world.connect("S1");
+        let request = tab.send("a");
+        world.run_for(100);
+        live(&world, &tab, &request);
+        world.run();
+        assert_eq!(json!(ends(&world)), expected, "{}", world.story());
+    }
+}

@@ -282,3 +282,80 @@ fn a_turn_that_waits_for_a_page_is_taken_up_only_to_park() {
     assert_eq!(incidents(&world).last().map(String::as_str), Some("skipped"));
     assert_eq!(fields(&world, "chat:recovery:skipped", "reason"), ["awaiting_client_interaction"]);
 }
+
+/// The built-in model, which makes its calls one after the other, for a page with the tool that asks a person.
+#[derive(Clone)]
+struct Asker {
+    stall_ms: Option<u32>,
+}
+
+impl Agent for Asker {
+    fn model(&self, _: &Turn) -> ModelRef {
+        "demo".into()
+    }
+
+    fn config(&self) -> Config {
+        Config { chat_stream_stall_timeout_ms: self.stall_ms, ..Config::default() }
+    }
+
+    fn tools(&self, _: &Turn) -> Tools {
+        Tools::new().with(Tool::client_dynamic("ask_person", "Asks", json!({ "type": "object" })))
+    }
+}
+
+/// A world whose model said nothing more in the middle of its second call, when the page had its first, and its tab.
+fn silent_behind_a_call(stall_ms: Option<u32>) -> (World<Asker>, Client) {
+    let world = World::new(Asker { stall_ms });
+    let tab = world.connect("S1");
+    tab.send("ask me two questions");
+    let begun = |frame: &&Value| frame["body"].as_str().is_some_and(|chunk| chunk.contains("tool-input-start"));
+    world.run_until(|_| tab.of_type("cf_agent_use_chat_response").iter().filter(begun).count() == 2);
+    world.handle().silence_model();
+    (world, tab)
+}
+
+// recovery D8–D10, D15, D16; I15, I16: a model that falls silent behind a call takes it from no page: the turn waits, as after a death.
+// What was still being asked is closed.
+#[test]
+fn a_call_of_the_page_outlives_the_silence_of_its_model() {
+    let died = {
+        let (world, _tab) = silent_behind_a_call(None);
+        world.run_for(limits::SEGMENT_MS);
+        world.restart(Sockets::Kept);
+        world
+    };
+    let waits = [(silent_behind_a_call(Some(2_000)), 0), (silent_behind_a_call(None), 1_000)];
+    let said = "assistant: I will do these side by side. [ask_person input-available] [ask_person output-error]";
+    died.run();
+    assert_eq!((died.said()[1].as_str(), incidents(&died)), (said, ["detected", "attempt", "skipped"].map(String::from).into()));
+    for ((world, tab), wait) in waits {
+        world.run();
+        assert_parked(&world);
+        assert_eq!((world.said()[1].as_str(), tab.said()), (said, world.said()), "{}", tab.story());
+        assert_eq!(
+            (incidents(&world), fields(&world, "chat:recovery:scheduled", "delayMs")),
+            (["detected", "attempt", "scheduled", "skipped"].map(String::from).into(), vec![json!(wait)])
+        );
+        let calls = "SELECT name || ' ' || site || ' ' || state FROM wk_call";
+        assert_eq!((texts(&world, calls), texts(&died, calls)), (vec!["ask_person client waiting".into()], texts(&world, calls)));
+        assert_eq!((tab.open_calls().len(), tab.recovering(), tab.status()), (1, false, Status::Ready), "{}", tab.story());
+        tab.tool_result(&tab.open_calls()[0], json!("Ann"));
+        world.run();
+        assert!(world.said()[1].starts_with(&said.replace("input-available", "output-available")), "{:?}", world.said());
+        assert_eq!(tab.said(), world.said());
+    }
+}
+
+// recovery D16, decision 35: a page that answers before the next attempt is due has answered, and nothing is waited for any more.
+#[test]
+fn a_page_may_answer_while_its_turn_waits_for_a_provider() {
+    let (world, tab) = silent_behind_a_call(None);
+    world.run_until(|world| !world.events_named("chat:recovery:scheduled").is_empty());
+    tab.tool_result(&tab.open_calls()[0], json!("Ann"));
+    world.run();
+    let said = "assistant: I will do these side by side. [ask_person output-available] [ask_person output-error]";
+    assert!(world.said()[1].starts_with(said), "{:?}", world.said());
+    assert_eq!(incidents(&world)[..3], ["detected", "attempt", "scheduled"]);
+    assert!(world.events_named("continuation:held").is_empty(), "it goes on by itself");
+    assert_eq!(tab.said(), world.said(), "{}", tab.story());
+}

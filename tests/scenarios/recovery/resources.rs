@@ -279,6 +279,73 @@ fn too_little_memory_is_one_smaller_page_and_then_the_end() {
     }
 }
 
+// decision 38: an object or a worker that was called ran out of memory, and this one lives to hear it: one smaller attempt, then the end.
+#[test]
+fn a_call_that_ran_out_of_memory_is_made_once_more_with_less() {
+    let failures: [fn() -> Reply; 2] =
+        [|| wakeful::testkit::refused("Worker exceeded its memory limit."), || text_deltas(&["word "; 25]).broken(MEMORY)];
+    for (n, fail) in failures.into_iter().enumerate() {
+        for (times, end) in [(1, "completed -"), (2, "failed out_of_memory")] {
+            let world = World::new(agent().config(|config| config.hydration_budget = 4_000));
+            let asked = Cell::new(0);
+            let world = world.model_fn(move |_| match asked.replace(asked.get() + 1) {
+                at if (6..6 + times).contains(&at) => fail(),
+                _ => text("fine"),
+            });
+            let tab = world.connect("S1");
+            for n in 0..6 {
+                tab.send(&format!("{n} {}", "x".repeat(500)));
+                world.run();
+            }
+            tab.send("last");
+            world.run();
+            let sent: Vec<usize> = world.provider_requests()[6..].iter().map(|request| request.messages().len()).collect();
+            assert!(sent.len() == 2 && sent[1] < sent[0], "{n}: {sent:?} messages");
+            assert_eq!(turns(&world)[6], end, "{n}\n{}", world.story());
+            let given_up = usize::from(times == 2);
+            assert_eq!((reasons(&world), banners(&tab)), (vec![json!("out_of_memory"); given_up], vec![json!(BANNER); given_up]));
+            assert_eq!(
+                (tab.said(), fields(&world, "chat:recovery:scheduled", "delayMs")),
+                (world.said(), vec![json!(0)]),
+                "{n}\n{}",
+                tab.story()
+            );
+            assert_at_rest(&world);
+        }
+    }
+}
+
+// decision 38: the same of a tool that calls another object; what it says of other memory is for the model.
+#[test]
+fn a_tool_that_ran_out_of_memory_is_an_interruption_with_less() {
+    let cases = [
+        (MEMORY, 1, true, "[dive output-available] fine", "completed -"),
+        (MEMORY, 1, false, "[dive output-error] fine", "completed -"),
+        (MEMORY, 2, true, "[dive output-error]", "failed out_of_memory"),
+        ("the container exceeded its memory limit", 1, true, "[dive output-error] fine", "completed -"),
+    ];
+    for (error, times, pure, said, end) in cases {
+        let left = Cell::new(times);
+        let dive = tool("dive", move |_, _| {
+            let fails = left.replace(left.get() - 1) > 0;
+            async move { if fails { Err(ToolError::ToModel(error.into())) } else { Ok(json!("deep")) } }
+        });
+        let dive = if pure { dive.pure() } else { dive };
+        let agent = agent().tools(move |_| Tools::new().with(dive.clone()));
+        let world = World::new(agent).model(script![call("dive", json!({})), text("fine")]);
+        let tab = world.connect("S1");
+        tab.send("dive");
+        world.run();
+        assert_eq!(
+            (world.said()[1].as_str(), turns(&world)),
+            (format!("assistant: {said}").as_str(), vec![end.into()]),
+            "{error} {times}"
+        );
+        assert_eq!(tab.said(), world.said(), "{}", tab.story());
+        assert_at_rest(&world);
+    }
+}
+
 // recovery 116, W-zombie; I7: the incarnation that was replaced stops at its next write, and nothing of it is shown or stored.
 #[test]
 fn a_replaced_incarnation_writes_and_shows_nothing() {
@@ -406,6 +473,29 @@ fn a_recovery_costs_twelve_rows_at_most() {
         let (quiet, recovered) = (run(undisturbed, false), run(interrupted, true));
         assert!(recovered <= quiet + 12, "{name}: {recovered} rows, undisturbed {quiet}");
     }
+}
+
+// I26: what an attempt costs does not grow with those before it, and what they left is put together in their order.
+#[test]
+fn the_thirtieth_attempt_reads_no_more_than_the_second() {
+    let agent = agent().config(|config| {
+        config.chat_stream_stall_timeout_ms = Some(2_000);
+        config.chat_recovery = ChatRecovery { max_attempts: 100, no_progress_timeout_ms: u32::MAX, ..ChatRecovery::default() };
+    });
+    let script = (1..=30).map(|n| if n % 10 == 0 { text(&format!("{n} ")).stall() } else { silence() });
+    let world = World::new(agent).model(script.chain([text("end")]).collect::<Vec<_>>());
+    world.connect("S1").send("hi");
+    let (mut costs, mut before) = (Vec::new(), 0);
+    for n in 1..=30 {
+        world.run_until(|world| asked(world) == n + 1);
+        let now = world.db().steps();
+        costs.push(now - std::mem::replace(&mut before, now));
+    }
+    world.run();
+    assert_eq!(world.said()[1], "assistant: 10  20  30  end");
+    // The first ten have nothing to carry along, the next ten the same.
+    assert!(costs[28] == costs[11] && costs[8] == costs[1], "{costs:?}");
+    assert_at_rest(&world);
 }
 
 // recovery 121, I25, I26: one turn of twenty cannot be read; the others are answered, and nothing waits longer than for its end.
