@@ -35,6 +35,14 @@ enum Offer {
     Unknown,
 }
 
+/// Ends that came before a socket.
+struct Untold {
+    /// How many ends there were in this incarnation when it connected.
+    before: i64,
+    /// Those it was told of all the same, because it asked for their streams.
+    known: Vec<RequestId>,
+}
+
 struct Client {
     conn: ConnId,
     meta: ConnMeta,
@@ -46,8 +54,8 @@ struct Client {
     seeded: bool,
     /// The ended request whose log it was offered, until it takes it up.
     offered: Offer,
-    /// Of how many ends it was not told that came before it, until it learns that nothing is going on, or is told of them.
-    untold: Option<i64>,
+    /// What it does not know of ends that came before it, until it learns that nothing is going on, or is told of them.
+    untold: Option<Untold>,
     calls: usize,
 }
 
@@ -233,7 +241,7 @@ impl Engine {
         let no_protocol = meta.no_protocol;
         self.clients.add(conn.clone(), meta);
         if let Some(client) = self.clients.get_mut(&conn) {
-            client.untold = Some(self.ends);
+            client.untold = Some(Untold { before: self.ends, known: Vec::new() });
         }
         if self.active_stream().is_some() || self.accepted().is_some() || self.notice.is_some() {
             // The last notice is offered, with its end.
@@ -327,11 +335,12 @@ impl Engine {
     /// Whoever watched a stream and was not here at its end protects what it saw of it against everything that follows, until a probe
     /// finds that nothing is going on. Where something is, it has to be told of the ends it missed.
     fn tell_ends(&mut self, cx: &mut Cx<'_>, conn: &ConnId, offered: Option<&RequestId>) -> Result<()> {
-        let Some(before) = self.clients.get_mut(conn).and_then(|client| client.untold.take()) else { return Ok(()) };
+        let Some(Untold { before, known }) = self.clients.get_mut(conn).and_then(|client| client.untold.take()) else { return Ok(()) };
         self.recall_ends(cx.db)?;
         let since = usize::try_from(self.ends - before).unwrap_or(0);
         let missed = self.ended.len().saturating_sub(since);
-        for terminal in self.ended.iter().take(missed).filter(|terminal| Some(&terminal.id) != offered) {
+        let news = |terminal: &&wire::Terminal| Some(&terminal.id) != offered && !known.contains(&terminal.id);
+        for terminal in self.ended.iter().take(missed).filter(news) {
             let frame = match terminal.ending {
                 Ending::Recovering => wire::terminal(terminal),
                 _ => wire::replay_terminal(&terminal.id, Some(terminal)),
@@ -398,8 +407,7 @@ impl Engine {
                 // offered and now waits for: the log is gone, its end is all there is to say.
                 if running.stream.started {
                     if takes_up {
-                        let ended = self.end_of(cx.db, id)?;
-                        cx.send_one(conn, wire::replay_terminal(id, ended.as_ref()));
+                        self.replay_end(cx, conn, id)?;
                     }
                     return Ok(());
                 }
@@ -457,11 +465,20 @@ impl Engine {
             }
             return Ok(());
         }
-        let ended = self.end_of(cx.db, id)?;
-        cx.send_one(conn, wire::replay_terminal(id, ended.as_ref()));
+        self.replay_end(cx, conn, id)?;
         if takes_up {
             // What it was offered was taken by another tab first: it got neither a transcript nor the log.
             self.show_closed(cx, conn)?;
+        }
+        Ok(())
+    }
+
+    /// All there is to say of a stream whose log is gone.
+    fn replay_end(&mut self, cx: &mut Cx<'_>, conn: &ConnId, id: &RequestId) -> Result<()> {
+        let ended = self.end_of(cx.db, id)?;
+        cx.send_one(conn, wire::replay_terminal(id, ended.as_ref()));
+        if let Some(untold) = self.clients.get_mut(conn).and_then(|client| client.untold.as_mut()) {
+            untold.known.push(id.clone());
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ use std::{
 };
 
 use rusqlite::{
-    Connection, ErrorCode, StatementStatus,
+    Connection, ErrorCode, OpenFlags, StatementStatus,
     hooks::{AuthAction, AuthContext, Authorization},
     limits::Limit,
     types::{ToSqlOutput, ValueRef},
@@ -191,7 +191,9 @@ impl Db {
     /// # Panics
     /// SQLite cannot open a database in memory.
     pub fn new() -> Self {
-        let conn = Connection::open_in_memory().expect("SQLite opens a database in memory");
+        // A world stays in its thread: SQLite need not lock anything.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_in_memory_with_flags(flags).expect("SQLite opens a database in memory");
         let limits = [
             (Limit::SQLITE_LIMIT_LENGTH, VALUE_MAX),
             (Limit::SQLITE_LIMIT_SQL_LENGTH, SQL_MAX),
