@@ -105,10 +105,10 @@ pub const KEPT_TURNS: i64 = 200;
 pub const ENDED_MEMORY: usize = 32;
 
 /// Turns of earlier incarnations whose ends are told to pages that missed them: a page that was away longer has missed the transcript too.
-pub const ENDED_TURNS: i64 = 4;
+pub const ENDED_TURNS: i64 = 16;
 
 /// Requests whose names outlive a clear, for the same pages.
-pub const ENDED_KEPT: usize = 8;
+pub const ENDED_KEPT: usize = 16;
 
 /// Attempts of each of them whose ends are told again: more than a turn may have without progress (`max_attempts`).
 pub const ENDED_ATTEMPTS: u32 = 16;
