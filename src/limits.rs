@@ -104,6 +104,10 @@ pub const KEPT_TURNS: i64 = 200;
 /// Ended requests whose outcome is remembered for a late ACK (wire §6.3).
 pub const ENDED_MEMORY: usize = 32;
 
+/// Milliseconds after its opening in which a socket's page may not have worked off what it is sent then. A page that is slower than this
+/// is rare, and people are slower.
+pub const HASTY_MS: i64 = 2_000;
+
 /// Turns of earlier incarnations whose ends are told to pages that missed them: a page that was away longer has missed the transcript too.
 pub const ENDED_TURNS: i64 = 16;
 

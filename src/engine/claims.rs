@@ -206,6 +206,7 @@ impl Engine {
 
     /// A person decided about a call: the application is asked whether they may.
     pub(super) fn tool_approval(&mut self, cx: &mut Cx<'_>, conn: &ConnId, mut frame: ToolApproval) -> Result<()> {
+        self.clients.decides(conn, cx.now);
         // What a turn that is being taken up left says which of its calls are open.
         self.recover(cx)?;
         let found = calls::find(cx.db, &frame.call)?;
@@ -226,7 +227,9 @@ impl Engine {
         }
         if frame.auto_continue {
             // The probe that follows on the same socket must not be told that nothing is going on (O7).
-            self.promise(cx, conn);
+            if !self.clients.is_hasty(conn) {
+                self.promise(cx, conn);
+            }
         }
         if self.asking.iter().any(|(_, call)| *call == frame.call) {
             // The decision that came first is looked at first, however long that takes.
@@ -283,7 +286,7 @@ impl Engine {
         self.settle_approval(cx, &call, frame.approved, frame.reason.as_deref(), &format!("ws:{conn}"))?;
         self.acknowledge(cx, conn, &call.call, verdict, frame.ack);
         if frame.auto_continue {
-            self.opt_in(cx, &call.message, Some(conn))?;
+            self.opt_in(cx, &call.message, Some(conn).filter(|conn| !self.clients.is_hasty(conn)))?;
         }
         self.check_batch(cx)
     }

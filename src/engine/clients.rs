@@ -13,6 +13,7 @@ use crate::{
     ids::{ConnId, RequestId},
     limits,
     store::{meta, streams},
+    time::Millis,
     wire::{self, ClientFrame, Ending},
 };
 
@@ -52,6 +53,11 @@ struct Client {
     /// Whether its page begins a continuation with the message that goes on. One that attaches when nothing in it is allowed yet
     /// begins with an empty message, and chokes on what comes of calls of an earlier leg (wire X29).
     seeded: bool,
+    /// When it was opened.
+    since: Millis,
+    /// Whether its last decision came right behind that: made before the page had the transcript, which shows the call as undecided
+    /// again. A stream of its own would begin without the call then.
+    hasty: bool,
     /// The ended request whose log it was offered, until it takes it up.
     offered: Offer,
     /// What it does not know of ends that came before it, until it learns that nothing is going on, or is told of them.
@@ -64,7 +70,7 @@ struct Client {
 pub(super) struct Clients(Vec<Client>);
 
 impl Clients {
-    pub(super) fn add(&mut self, conn: ConnId, meta: ConnMeta) {
+    pub(super) fn add(&mut self, conn: ConnId, meta: ConnMeta, since: Millis) {
         self.remove(&conn);
         self.0.push(Client {
             conn,
@@ -72,6 +78,8 @@ impl Clients {
             waiting: Waiting::No,
             awaits: false,
             seeded: true,
+            since,
+            hasty: false,
             offered: Offer::None,
             untold: None,
             calls: 0,
@@ -153,7 +161,7 @@ impl Clients {
 
     /// A socket that outlived the object may have been offered anything.
     pub(super) fn add_survivor(&mut self, conn: ConnId, meta: ConnMeta) {
-        self.add(conn, meta);
+        self.add(conn, meta, Millis(0));
         if let Some(client) = self.0.last_mut() {
             client.offered = Offer::Unknown;
         }
@@ -177,6 +185,18 @@ impl Clients {
         if let Some(client) = self.get_mut(conn) {
             client.seeded = seeded;
         }
+    }
+
+    /// A decision came over this socket.
+    pub(super) fn decides(&mut self, conn: &ConnId, now: Millis) {
+        if let Some(client) = self.get_mut(conn) {
+            client.hasty = now.since(client.since) < limits::HASTY_MS;
+        }
+    }
+
+    /// Whether its page may have forgotten a decision that it made here.
+    pub(super) fn is_hasty(&self, conn: &ConnId) -> bool {
+        self.get(conn).is_some_and(|client| client.hasty)
     }
 
     /// Those that get no chunks of calls of an earlier leg, and take part in the stream.
@@ -239,7 +259,7 @@ impl Engine {
     /// The connect sequence (wire §2.2).
     pub(super) fn connected(&mut self, cx: &mut Cx<'_>, conn: ConnId, meta: ConnMeta) -> Result<()> {
         let no_protocol = meta.no_protocol;
-        self.clients.add(conn.clone(), meta);
+        self.clients.add(conn.clone(), meta, cx.now);
         if let Some(client) = self.clients.get_mut(&conn) {
             client.untold = Some(Untold { before: self.ends, known: Vec::new() });
         }
@@ -371,7 +391,9 @@ impl Engine {
             None => self.pending.as_ref().and_then(|pending| pending.owner()),
         };
         let foreign = owner.is_some_and(|owner| owner != conn && self.clients.is_connected(owner));
-        let frame = if foreign && !self.clients.takes_part(conn) {
+        let asks = self.asking.iter().any(|(by, _)| by == conn);
+        let goes_on = asks || self.running.as_ref().map_or(self.pending.is_some(), |running| running.extends);
+        let frame = if foreign && !self.clients.takes_part(conn) || goes_on && self.clients.is_hasty(conn) {
             // Whoever answered the calls gets the stream as its own; the others see it live.
             wire::resume_none(Some("continuation-owned"), probe)
         } else if let Some(id) = self.active_stream() {

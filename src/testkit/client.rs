@@ -109,6 +109,8 @@ struct Tab {
     reply_of: BTreeMap<String, String>,
     protected: Option<(String, Option<String>)>,
     probe: Option<Probe>,
+    /// Whether it asks for a continuation once the question that is under way is answered.
+    asks_next: bool,
     replayable: BTreeSet<String>,
     acked: BTreeSet<String>,
     applied: BTreeMap<String, u64>,
@@ -161,6 +163,7 @@ impl Client {
             reply_of: BTreeMap::new(),
             protected: None,
             probe: None,
+            asks_next: false,
             replayable: BTreeSet::new(),
             acked: BTreeSet::new(),
             applied: BTreeMap::new(),
@@ -650,9 +653,12 @@ impl Tab {
             return;
         }
         self.status = Status::Submitted;
-        // Results that follow while a probe is under way share it (wire §2.16).
-        if !self.probe.as_ref().is_some_and(|p| p.tool) {
-            self.probe(true);
+        match &self.probe {
+            // Results that follow while a probe is under way share it (wire §2.16).
+            Some(probe) if probe.tool => {}
+            // The question of a new connection comes first.
+            Some(_) if self.conn.is_some() => self.asks_next = true,
+            _ => drop(self.probe(true)),
         }
     }
 
@@ -747,6 +753,10 @@ impl Tab {
         if frame["reason"] == "idle" && frame["probeId"].is_string() {
             self.observed = None;
         }
+        if std::mem::take(&mut self.asks_next) {
+            self.status = Status::Submitted;
+            self.probe(true);
+        }
     }
 
     fn resuming(&mut self, id: &str) {
@@ -754,6 +764,7 @@ impl Tab {
             return;
         }
         let probe = self.probe.take();
+        self.asks_next = false;
         if !probe.as_ref().is_some_and(|p| p.tool) {
             self.replayable.insert(id.into());
         }

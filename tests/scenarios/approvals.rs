@@ -4,6 +4,7 @@ use std::{cell::RefCell, rc::Rc};
 
 use serde_json::{Value, json};
 use wakeful::{
+    limits,
     prelude::*,
     testkit::{Client, Dial, Gates, Reply, Sockets, Status, World, call, calls, script, text},
 };
@@ -410,6 +411,7 @@ fn who_may_decide_is_up_to_the_application() {
         clerk.send("Pay.");
         world.run();
         let id = clerk.open_calls()[0].clone();
+        world.run_for(limits::HASTY_MS);
         clerk.approve(&id, true);
         world.run();
         if slow {
@@ -606,6 +608,31 @@ fn a_tab_that_attached_before_the_approval_gets_its_outcome_as_an_update() {
     }
 }
 
+// wire X29: decided right after the connection is back, before its transcript came, which shows the call as undecided again
+#[test]
+fn a_decision_right_after_a_reconnect_leads_to_its_outcome() {
+    for seed in 0..40 {
+        let (agent, ran) = payer();
+        let world = World::new(agent).seed(seed).model(script![calls([("pay", json!({ "n": 1 }))]), text("Paid.")]);
+        let tab = world.connect("S1");
+        tab.send("Go.");
+        world.run();
+        let call = tab.open_calls().remove(0);
+        world.disconnect(&tab);
+        world.reconnect(&tab);
+        tab.approve(&call, true);
+        world.run();
+        assert_eq!((ran.borrow().len(), tab.status()), (1, Status::Ready), "{seed}: {}", tab.story());
+        assert_eq!(
+            (world.said()[1].as_str(), tab.said()),
+            ("assistant: [pay output-available] Paid.", world.said()),
+            "{seed}: {}",
+            tab.story()
+        );
+        world.check();
+    }
+}
+
 // decision 31, wire §2.15: both tabs were promised the stream, so neither is turned away while the allowed calls run
 #[test]
 fn every_tab_that_decided_is_offered_the_stream_and_none_is_turned_away_before() {
@@ -615,6 +642,7 @@ fn every_tab_that_decided_is_offered_the_stream_and_none_is_turned_away_before()
     one.send("Go.");
     world.run();
     let open = one.open_calls();
+    world.run_for(limits::HASTY_MS);
     one.approve(&open[0], true);
     world.run();
     two.deny(&open[1], "no");
