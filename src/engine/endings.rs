@@ -153,7 +153,19 @@ pub(super) fn skipped(id: RequestId, message_ids: Option<String>) -> Terminal {
     Terminal { id, ending: Ending::Skipped, body: String::new(), message_ids, continuation: false }
 }
 
+/// What is kept of an end over a clear: the request, and whether it was a continuation.
+pub(super) fn name(ended: &Terminal) -> String {
+    format!("{}{}", if ended.continuation { '+' } else { '=' }, ended.id)
+}
+
 /// The last frame of a request of before a clear.
-pub(super) fn cleared(id: RequestId, continuation: bool) -> Terminal {
-    Terminal { id, ending: Ending::Aborted, body: String::new(), message_ids: None, continuation }
+pub(super) fn cleared(name: &str) -> Terminal {
+    let continuation = name.starts_with('+');
+    Terminal {
+        id: name.get(1..).unwrap_or_default().into(),
+        ending: Ending::Aborted,
+        body: String::new(),
+        message_ids: None,
+        continuation,
+    }
 }

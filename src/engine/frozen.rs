@@ -40,7 +40,9 @@ impl Frozen {
 impl Engine {
     /// What can be read of rows whose meaning is not known.
     pub(super) fn load_newer(db: &dyn Sql, boot: Boot, identity: Identity, config: Config) -> Result<Engine> {
-        Ok(Engine { frozen: Some(Frozen::Newer), ..Self::at_rest(db, boot, identity, config)? })
+        let mut engine = Self::at_rest(db, boot, identity, config)?;
+        engine.frozen = Some(Frozen::Newer);
+        Ok(engine)
     }
 
     /// What can be read where nothing can be written.
@@ -48,8 +50,11 @@ impl Engine {
     /// # Errors
     /// The database cannot be read either.
     pub fn load_refused(db: &dyn Sql, boot: Boot, identity: Identity, config: Config) -> Result<Engine> {
+        let mut engine = Self::load(db, boot, identity, config)?;
         // What is offered could not be taken up.
-        Ok(Engine { frozen: Some(Frozen::Refused), notice: None, ..Self::load(db, boot, identity, config)? })
+        engine.notice = None;
+        engine.frozen = Some(Frozen::Refused);
+        Ok(engine)
     }
 
     /// Whether this input is worth an answer of a conversation that can only be read.

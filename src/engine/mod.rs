@@ -185,28 +185,25 @@ impl Engine {
         {
             messages::path(db, &leaf, usize::MAX)?;
         }
-        let alarm = dead.is_some() || waiting.is_some() || !live.is_empty() || !submissions.is_empty() || !owed_at_boot.is_empty();
-        Ok(Engine {
-            alarm: alarm.then_some(schedule::UNKNOWN),
-            submissions: submissions.into(),
-            ended: waiting
-                .iter()
-                .chain(dead.iter().map(|(turn, _)| turn))
-                .flat_map(recovery::earlier_ends)
-                .chain(waiting.iter().map(recovery::last_end))
-                .collect(),
-            recovering: waiting.as_ref().map(|turn| (turn.root.clone(), turn.counters.last_attempt_at.unwrap_or(Millis(0)))),
-            waiting,
-            pending: call_rows::continuation(db)?.map(|row| barrier::Pending::read(row, &live)),
-            queue: live.into(),
-            parked,
-            next_deadline: call_rows::next_deadline(db)?,
-            last_seq,
-            notice: streams::notice(db)?,
-            dead,
-            owed_at_boot,
-            ..Self::at_rest(db, boot, identity, config)?
-        })
+        let mut engine = Self::at_rest(db, boot, identity, config)?;
+        if dead.is_some() || waiting.is_some() || !live.is_empty() || !submissions.is_empty() || !owed_at_boot.is_empty() {
+            engine.alarm = Some(schedule::UNKNOWN);
+        }
+        for turn in waiting.iter().chain(dead.iter().map(|(turn, _)| turn)) {
+            engine.ended.extend(recovery::earlier_ends(turn));
+        }
+        if let Some(turn) = &waiting {
+            engine.ended.push_back(recovery::last_end(turn));
+            engine.recovering = Some((turn.root.clone(), turn.counters.last_attempt_at.unwrap_or(Millis(0))));
+        }
+        engine.pending = call_rows::continuation(db)?.map(|row| barrier::Pending::read(row, &live));
+        engine.next_deadline = call_rows::next_deadline(db)?;
+        engine.notice = streams::notice(db)?;
+        engine.queue = live.into();
+        engine.submissions = submissions.into();
+        (engine.waiting, engine.parked, engine.dead) = (waiting, parked, dead);
+        (engine.last_seq, engine.owed_at_boot) = (last_seq, owed_at_boot);
+        Ok(engine)
     }
 
     /// An engine of a conversation in which nothing is under way.
@@ -428,9 +425,11 @@ impl Engine {
     /// Reads how turns ended before this incarnation. Few ask: it is not part of a load.
     fn recall_ends(&mut self, db: &dyn Sql) -> Result<()> {
         if !std::mem::replace(&mut self.knows_earlier_ends, true) {
-            let cleared = meta::get(db, meta::CLEARED)?.and_then(|ids| serde_json::from_str::<Vec<(String, bool)>>(&ids).ok());
-            let cleared = cleared.unwrap_or_default().into_iter().map(|(id, continuation)| endings::cleared(id.into(), continuation));
-            for terminal in cleared.chain(turns::last_ended(db)?).collect::<Vec<_>>().into_iter().rev() {
+            let names: Vec<String> =
+                meta::get(db, meta::CLEARED)?.and_then(|list| serde_json::from_str(&list).ok()).unwrap_or_default();
+            let mut earlier: Vec<Terminal> = names.iter().map(|name| endings::cleared(name)).collect();
+            earlier.extend(turns::last_ended(db)?);
+            while let Some(terminal) = earlier.pop() {
                 if self.ended.iter().all(|known| known.id != terminal.id) {
                     self.ended.push_front(terminal);
                 }
@@ -476,8 +475,9 @@ impl Engine {
         self.drop_turns(cx);
         // Whoever watched an answer and is away has to learn of its end all the same.
         let kept = self.ended.iter().rev().take(limits::ENDED_KEPT).rev();
-        let ends: Vec<(&str, bool)> = kept.map(|ended| (ended.id.as_str(), ended.continuation)).collect();
-        meta::set(cx.db, meta::CLEARED, Some(&serde_json::to_string(&ends)?))?;
+        let names: Vec<String> = kept.map(endings::name).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        meta::set(cx.db, meta::CLEARED, Some(&crate::wire::string_array(&names)))?;
         cx.emit(Event::new("chat:clear").with("generation", self.generation));
         Ok(())
     }

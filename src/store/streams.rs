@@ -72,18 +72,16 @@ pub fn name(turn: &TurnId, attempt: u32) -> String {
 pub fn of_turn(db: &dyn Sql, turn: &TurnId) -> Result<Vec<(u32, String, i64)>> {
     // What lies between these two is what begins with the first: `/` follows `.`.
     let (first, end) = (format!("{turn}."), format!("{turn}/"));
-    let mut logs = db.all(
-        "SELECT stream, count(*) FROM wk_seg WHERE stream > ?1 AND stream < ?2 GROUP BY stream",
+    // By name alone, the tenth would be before the second.
+    db.all(
+        "SELECT stream, count(*) FROM wk_seg WHERE stream > ?1 AND stream < ?2 GROUP BY stream ORDER BY length(stream), stream",
         &[Value::Text(&first), Value::Text(&end)],
         |row| {
             let stream = row.text(0)?;
             let attempt = stream.get(first.len()..).and_then(|n| n.parse().ok()).unwrap_or_default();
             Ok((attempt, stream, row.int(1)?))
         },
-    )?;
-    // By name, the tenth would be before the second.
-    logs.sort();
-    Ok(logs)
+    )
 }
 
 /// Segments of a log on disk.
