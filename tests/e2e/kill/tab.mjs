@@ -12,10 +12,15 @@ export async function openTab(room, world, use) {
   await tab.ready();
   const isIdle = (value) => value.status === "ready" && !value.isServerStreaming && !value.isRecovering;
   return {
-    /** Says it; where the tab still shows it from a time when it was lost on the way, sends what it shows. */
+    /**
+     * Says it; where the tab still shows it from a time when it was lost on the way, sends what it shows. Unless it is still on its way:
+     * a tab keeps what it could not send, and a second request for it would be answered too (wire §5.3).
+     */
     say: (text) => {
-      const isThere = tab.now.messages.some(({ role, parts }) => role === "user" && parts.some((part) => part.text === text));
-      return isThere ? tab.now.sendMessage() : tab.now.sendMessage({ text });
+      const { messages, status } = tab.now;
+      const isThere = messages.some(({ role, parts }) => role === "user" && parts.some((part) => part.text === text));
+      if (isThere) return status === "submitted" ? undefined : tab.now.sendMessage();
+      return tab.now.sendMessage({ text });
     },
     leaves: () => tab.link.cut({ stayDown: true }),
     returns: () => tab.link.restore(),
