@@ -223,7 +223,7 @@ impl Engine {
             ending,
             body: body.clone(),
             message_ids: turn.origin_ids.clone(),
-            continuation: turn.kind == Kind::Extend,
+            continuation: turn.goes_on(),
         };
         if ending == Ending::Error && !mutant!(W11) {
             let stream = log.unwrap_or_else(|| streams::name(&turn.id, turn.attempt));

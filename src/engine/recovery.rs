@@ -370,6 +370,8 @@ impl Engine {
         let Partial { mut message, extends, open, orphans, lost, .. } = *partial;
         let stored = kept && self.store_reply(cx, &running.turn, extends, &mut message)?;
         self.drop_logs(cx, &mut running.turn)?;
+        let extends = (stored || extends) && !mutant!(W15);
+        running.turn.trigger = if extends { turns::GOES_ON } else { turns::BEGINS_ANEW }.into();
         turns::retry(cx.db, &running.turn)?;
         // Also where nothing is kept: what was shown and lost must not stay on a screen.
         self.tell_transcript(cx)?;
@@ -380,7 +382,6 @@ impl Engine {
         if !running.told {
             cx.emit(self.about("chat:recovery:scheduled", &running.turn).with("recoveryKind", kind.as_str()).with("delayMs", 0));
         }
-        let extends = (stored || extends) && !mutant!(W15);
         running.orphans = orphans.into_iter().filter(|_| extends).map(|part| (message.id.as_str().into(), part)).collect();
         running.lost = lost;
         let ready = open.iter().enumerate().filter_map(|(n, call)| {
@@ -394,7 +395,6 @@ impl Engine {
         running.reply = if extends { Accumulator::extending(message) } else { Accumulator::new(&message.id) };
         running.extends = extends;
         running.phase = Phase::Preparing;
-        running.turn.trigger = if extends { "recovery-continue" } else { "recovery-retry" }.into();
         let info = TurnInfo {
             request_id: running.turn.request_id.to_string(),
             trigger: running.turn.trigger.clone(),
@@ -543,7 +543,8 @@ impl Engine {
 /// How the attempts of a turn ended before its last one.
 pub(super) fn earlier_ends(turn: &Turn) -> Vec<Terminal> {
     let earlier = turns::earlier_requests(&turn.id, &turn.root, &turn.request_id, turn.attempt);
-    earlier.into_iter().map(|id| Terminal { id, ..last_end(turn) }).collect()
+    let asked = turn.kind == Kind::Extend;
+    earlier.into_iter().map(|id| Terminal { continuation: asked || turn.goes_on() && id != turn.root, id, ..last_end(turn) }).collect()
 }
 
 /// Whether the last attempt of a leg is not its first: the next one is judged at least for the second time.
@@ -558,6 +559,6 @@ pub(super) fn last_end(turn: &Turn) -> Terminal {
         ending: Ending::Recovering,
         body: String::new(),
         message_ids: turn.origin_ids.clone(),
-        continuation: turn.kind == Kind::Extend,
+        continuation: turn.goes_on(),
     }
 }

@@ -90,7 +90,17 @@ pub struct Turn {
     pub created_at: Millis,
 }
 
+/// The trigger of an attempt that goes on with what those before it left, and of one that begins anew.
+pub const GOES_ON: &str = "recovery-continue";
+/// See [`GOES_ON`].
+pub const BEGINS_ANEW: &str = "recovery-retry";
+
 impl Turn {
+    /// Whether its last attempt goes on with a message: all its frames say so (wire 119).
+    pub fn goes_on(&self) -> bool {
+        self.kind == Kind::Extend || self.trigger == GOES_ON
+    }
+
     /// How it was admitted, in the words of events.
     pub fn admission(&self) -> &'static str {
         if self.submission.is_some() { "execute-submission" } else { "queue" }
@@ -153,7 +163,7 @@ fn write_attempt(db: &dyn Sql, t: &Turn, state: &'static str) -> Result<()> {
     db.run(
         "UPDATE wk_turn SET state = ?2, request_id = ?3, attempt = ?4, next_at = ?5, assistant_msg = ?6, since_progress = ?7, \
          interrupted = ?8, transient = ?9, progress_seen = ?10, work_base = ?11, last_progress_at = ?12, last_attempt_at = ?13, \
-         progress_retired = ?14, claims = ?15 WHERE id = ?1",
+         progress_retired = ?14, claims = ?15, trigger = ?16 WHERE id = ?1",
         &[
             t.id.as_str().into(),
             state.into(),
@@ -170,6 +180,7 @@ fn write_attempt(db: &dyn Sql, t: &Turn, state: &'static str) -> Result<()> {
             c.last_attempt_at.map(|at| at.0).into(),
             t.progress.into(),
             i64::from(t.claims).into(),
+            t.trigger.as_str().into(),
         ],
     )
 }
@@ -323,7 +334,7 @@ pub fn earlier_requests(turn: &TurnId, root: &RequestId, last: &RequestId, attem
 /// looked at.
 pub fn last_ended(db: &dyn Sql) -> Result<Vec<Terminal>> {
     let mut ended = db.all(
-        "SELECT root_request_id, request_id, state, origin_ids, kind, id, attempt FROM wk_turn WHERE ended_at IS NOT NULL \
+        "SELECT root_request_id, request_id, state, origin_ids, kind, id, attempt, trigger FROM wk_turn WHERE ended_at IS NOT NULL \
          ORDER BY seq DESC LIMIT ?1",
         &[Value::Int(limits::ENDED_TURNS)],
         |row| {
@@ -333,7 +344,8 @@ pub fn last_ended(db: &dyn Sql) -> Result<Vec<Terminal>> {
                 "skipped" => Ending::Skipped,
                 _ => Ending::Aborted,
             };
-            let continuation = Kind::parse(&row.text(4)?) == Kind::Extend;
+            let extends = Kind::parse(&row.text(4)?) == Kind::Extend;
+            let continuation = extends || row.text(7)? == GOES_ON;
             let last = Terminal { id: row.text(1)?.into(), ending, body: String::new(), message_ids: row.opt_text(3)?, continuation };
             let attempt = u32::try_from(row.int(6)?).unwrap_or_default();
             let earlier = earlier_requests(&row.text(5)?.into(), &row.text(0)?.into(), &last.id, attempt);

@@ -267,6 +267,29 @@ fn an_end_before_a_clear_is_told_after_a_death() {
     assert_at_rest(&world);
 }
 
+// wire 119: an attempt that went on with a message ends as it began, also where another object tells of it
+#[test]
+fn the_end_of_an_attempt_that_went_on_says_so() {
+    let (world, _tab) = begun(agent(), [text("more ").gate("never"), text("the end")]);
+    let two = world.connect("S2");
+    for _ in 0..2 {
+        world.restart(Sockets::Kept);
+        world.run();
+    }
+    let mut kinds: Vec<(String, Vec<bool>)> = Vec::new();
+    for frame in two.of_type("cf_agent_use_chat_response") {
+        let (id, kind) = (frame["id"].as_str().unwrap().to_owned(), frame["continuation"] == true);
+        match kinds.iter_mut().find(|(known, _)| *known == id) {
+            Some((_, kinds)) if kinds.contains(&kind) => {}
+            Some((_, kinds)) => kinds.push(kind),
+            None => kinds.push((id, vec![kind])),
+        }
+    }
+    let kinds: Vec<Vec<bool>> = kinds.into_iter().map(|(_, kinds)| kinds).collect();
+    assert_eq!(kinds, [[false], [true], [true]], "{}", two.story());
+    assert_at_rest(&world);
+}
+
 // wire 119: a clear ends a continuation as one.
 #[test]
 fn a_clear_ends_what_goes_on_as_a_continuation() {
