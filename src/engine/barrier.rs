@@ -335,6 +335,7 @@ impl Engine {
         calls::wait(cx.db, &message, self.config.approval_wait_ms, cx.now)?;
         self.next_deadline = calls::next_deadline(cx.db)?;
         self.parked = Some(Parked { turn, message });
+        self.clients.heard_the_question();
         Ok(())
     }
 }

@@ -53,7 +53,7 @@ struct Client {
     /// Whether its page begins a continuation with the message that goes on. One that attaches when nothing in it is allowed yet
     /// begins with an empty message, and chokes on what comes of calls of an earlier leg (wire X29).
     seeded: bool,
-    /// When it was opened.
+    /// When it was opened, if nobody was asked anything since.
     since: Millis,
     /// Whether its last decision came right behind that: made before the page had the transcript, which shows the call as undecided
     /// again. A stream of its own would begin without the call then.
@@ -185,6 +185,12 @@ impl Clients {
         if let Some(client) = self.get_mut(conn) {
             client.seeded = seeded;
         }
+    }
+
+    /// A turn waits for somebody from here on: whoever is connected was asked over its socket, and no transcript of a new connection
+    /// takes back what it answers.
+    pub(super) fn heard_the_question(&mut self) {
+        self.0.iter_mut().for_each(|client| client.since = Millis(0));
     }
 
     /// A decision came over this socket.

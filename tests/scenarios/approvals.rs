@@ -4,7 +4,6 @@ use std::{cell::RefCell, rc::Rc};
 
 use serde_json::{Value, json};
 use wakeful::{
-    limits,
     prelude::*,
     testkit::{Client, Dial, Gates, Reply, Sockets, Status, World, call, calls, script, text},
 };
@@ -411,7 +410,6 @@ fn who_may_decide_is_up_to_the_application() {
         clerk.send("Pay.");
         world.run();
         let id = clerk.open_calls()[0].clone();
-        world.run_for(limits::HASTY_MS);
         clerk.approve(&id, true);
         world.run();
         if slow {
@@ -642,7 +640,6 @@ fn every_tab_that_decided_is_offered_the_stream_and_none_is_turned_away_before()
     one.send("Go.");
     world.run();
     let open = one.open_calls();
-    world.run_for(limits::HASTY_MS);
     one.approve(&open[0], true);
     world.run();
     two.deny(&open[1], "no");

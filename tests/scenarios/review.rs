@@ -190,7 +190,6 @@ fn a_decision_is_about_the_call_that_was_shown() {
 fn an_object_that_dies_while_it_asks_about_a_decision_leaves_no_spinner() {
     let (agent, ran, gates) = office();
     let (world, tab, id) = asked(agent, &gates, [text("Paid.")]);
-    world.run_for(wakeful::limits::HASTY_MS);
     tab.approve(&id, true);
     world.run();
     assert_eq!(tab.of_type("cf_agent_stream_pending").len(), 1);
@@ -310,7 +309,6 @@ fn a_refused_decision_does_not_end_the_wait_for_another_of_the_same_tab() {
         json!({ "messages": [{ "id": "u", "role": "user", "parts": [{ "type": "text", "text": "Pay." }] }] }).to_string() } }));
     world.run();
     let open = texts(&world, "SELECT call_id FROM wk_call ORDER BY ordinal");
-    world.run_for(wakeful::limits::HASTY_MS);
     socket.frame(approval(&open[0]));
     socket.frame(approval(&open[1]));
     world.run();

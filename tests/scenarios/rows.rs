@@ -923,7 +923,6 @@ fn a_stop_while_an_allowed_call_runs_gives_it_its_grace() {
         let (tab, other) = (world.connect("S1"), world.connect("S2"));
         tab.send("Pay.");
         world.run();
-        world.run_for(limits::HASTY_MS);
         tab.approve(&tab.open_calls()[0], true);
         world.settle();
         let request = tab.of_type("cf_agent_stream_pending").pop().unwrap()["id"].as_str().unwrap().to_owned();
@@ -1120,7 +1119,6 @@ fn a_tab_that_allows_a_call_shows_it_under_way_until_it_is_done() {
     let tab = world.connect("S1");
     tab.send("Pay.");
     world.run();
-    world.run_for(limits::HASTY_MS);
     let mut shown = vec![tab.status()];
     tab.approve(&tab.open_calls()[0], true);
     shown.push(tab.status());
