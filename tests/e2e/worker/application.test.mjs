@@ -190,7 +190,9 @@ open("state survives the end of the process, and a panic", async ({ room, worker
   const socket = await room.connect();
   await socket.call("assign", [{ n: 1 }]);
   socket.send({ type: "rpc", id: "p", method: "panic", args: [] });
-  assert.deepEqual((await socket.call("getState")).result, { n: 1 });
+  assert.equal((await socket.closed).code, 1012);
+  const back = await room.connect();
+  assert.deepEqual((await back.call("getState")).result, { n: 1 });
   room.sockets.length = 0;
   await worker.restart();
   const later = await room.connect();
