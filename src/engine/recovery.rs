@@ -542,9 +542,7 @@ impl Engine {
 
 /// How the attempts of a turn ended before its last one.
 pub(super) fn earlier_ends(turn: &Turn) -> Vec<Terminal> {
-    let earlier = turns::earlier_requests(&turn.id, &turn.root, &turn.request_id, turn.attempt);
-    let asked = turn.kind == Kind::Extend;
-    earlier.into_iter().map(|id| Terminal { continuation: asked || turn.goes_on() && id != turn.root, id, ..last_end(turn) }).collect()
+    turns::earlier_ends(&turn.id, &turn.root, turn.attempt, turn.kind == Kind::Extend, &last_end(turn))
 }
 
 /// Whether the last attempt of a leg is not its first: the next one is judged at least for the second time.

@@ -1,6 +1,6 @@
 //! Turns and their attempts. A live turn is owned by the queue, by one open attempt, or by a due time; a final one keeps its outcome.
 
-use super::{Sql, Value};
+use super::{Sql, Value, streams};
 use crate::{
     engine::budget::Counters,
     error::Result,
@@ -314,20 +314,23 @@ pub fn live(db: &dyn Sql) -> Result<Vec<(Turn, Live)>> {
     )
 }
 
-/// The request id of an attempt of recovery. It can be told again when the object that chose it is gone: whoever watched the attempt
-/// and lost its connection has to learn of its end.
+/// The request id of an attempt of recovery, which is the name of its log. It can be told again when the object that chose it is gone:
+/// whoever watched the attempt and lost its connection has to learn of its end.
 pub fn request_of(turn: &TurnId, attempt: u32) -> RequestId {
-    format!("{turn}.{attempt}").into()
+    streams::name(turn, attempt).into()
 }
 
-/// The requests of a turn before its last one, oldest first: the one that was asked, and those of the attempts since.
-pub fn earlier_requests(turn: &TurnId, root: &RequestId, last: &RequestId, attempt: u32) -> Vec<RequestId> {
-    if root == last {
+/// How the requests of a turn ended before its last one, oldest first: the one that was asked, which `extends` a message or not, and
+/// those of the attempts since.
+pub fn earlier_ends(turn: &TurnId, root: &RequestId, attempt: u32, extends: bool, last: &Terminal) -> Vec<Terminal> {
+    if *root == last.id {
         return Vec::new();
     }
+    let end = |id, continuation| Terminal { id, ending: Ending::Recovering, continuation, ..last.clone() };
+    let mut ends = vec![end(root.clone(), extends)];
     let attempts = attempt.saturating_sub(limits::ENDED_ATTEMPTS).max(1) + 1..=attempt;
-    let attempts = attempts.map(|n| request_of(turn, n)).filter(|id| id != last);
-    std::iter::once(root.clone()).chain(attempts).collect()
+    ends.extend(attempts.map(|n| request_of(turn, n)).filter(|id| *id != last.id).map(|id| end(id, last.continuation)));
+    ends
 }
 
 /// How the last turns ended, oldest first, under all the ids clients may know them by. No index leads to them: at most those kept are
@@ -348,9 +351,7 @@ pub fn last_ended(db: &dyn Sql) -> Result<Vec<Terminal>> {
             let continuation = extends || row.text(7)? == GOES_ON;
             let last = Terminal { id: row.text(1)?.into(), ending, body: String::new(), message_ids: row.opt_text(3)?, continuation };
             let attempt = u32::try_from(row.int(6)?).unwrap_or_default();
-            let earlier = earlier_requests(&row.text(5)?.into(), &row.text(0)?.into(), &last.id, attempt);
-            let mut ended: Vec<_> =
-                earlier.into_iter().map(|id| Terminal { id, ending: Ending::Recovering, ..last.clone() }).collect();
+            let mut ended = earlier_ends(&row.text(5)?.into(), &row.text(0)?.into(), attempt, extends, &last);
             ended.push(last);
             Ok(ended)
         },

@@ -290,6 +290,31 @@ fn the_end_of_an_attempt_that_went_on_says_so() {
     assert_at_rest(&world);
 }
 
+// wire 119: nor does the request that was asked end as a continuation because attempts after it were some, also once all is over
+#[test]
+fn the_end_of_what_was_asked_is_of_its_own_kind() {
+    let no = http_error(400, json!({ "error": { "message": "no", "type": "invalid_request_error" } }));
+    let (world, tab) = begun(agent(), [text("the end"), no]);
+    let two = world.connect("S2");
+    let asked = two.of_type("cf_agent_use_chat_response")[0]["id"].as_str().unwrap().to_owned();
+    world.disconnect(&two);
+    world.restart(Sockets::Kept);
+    world.run();
+    tab.send("and this?");
+    world.run();
+    world.restart(Sockets::Kept);
+    world.reconnect(&two);
+    world.run();
+    let ends: Vec<(bool, bool)> = two
+        .of_type("cf_agent_use_chat_response")
+        .iter()
+        .filter(|frame| frame["outcome"] == "recovering" || frame["outcome"] == "completed")
+        .map(|frame| (frame["id"] == *asked, frame["continuation"] == true))
+        .collect();
+    assert_eq!(ends, [(true, false), (false, true)], "{}", two.story());
+    assert_at_rest(&world);
+}
+
 // wire 119: a clear ends a continuation as one.
 #[test]
 fn a_clear_ends_what_goes_on_as_a_continuation() {
