@@ -225,11 +225,9 @@ impl Engine {
         if let Some(reason) = &mut frame.reason {
             super::calls::cut(reason, limits::APPROVAL_REASON);
         }
-        if frame.auto_continue {
+        if frame.auto_continue && !self.clients.is_hasty(conn) {
             // The probe that follows on the same socket must not be told that nothing is going on (O7).
-            if !self.clients.is_hasty(conn) {
-                self.promise(cx, conn);
-            }
+            self.promise(cx, conn);
         }
         if self.asking.iter().any(|(_, call)| *call == frame.call) {
             // The decision that came first is looked at first, however long that takes.

@@ -270,9 +270,7 @@ impl Engine {
             client.untold = Some(Untold { before: self.ends, known: Vec::new() });
         }
         if self.active_stream().is_some() || self.accepted().is_some() || self.notice.is_some() {
-            // The last notice is offered, with its end.
-            let offered = self.notice.as_ref().map(|notice| notice.terminal.id.clone());
-            self.tell_ends(cx, &conn, offered.as_ref())?;
+            self.tell_ends(cx, &conn)?;
         }
         if let Some(id) = self.active_stream() {
             self.clients.wait(&conn, Waiting::Offered);
@@ -360,11 +358,13 @@ impl Engine {
 
     /// Whoever watched a stream and was not here at its end protects what it saw of it against everything that follows, until a probe
     /// finds that nothing is going on. Where something is, it has to be told of the ends it missed.
-    fn tell_ends(&mut self, cx: &mut Cx<'_>, conn: &ConnId, offered: Option<&RequestId>) -> Result<()> {
+    fn tell_ends(&mut self, cx: &mut Cx<'_>, conn: &ConnId) -> Result<()> {
         let Some(Untold { before, known }) = self.clients.get_mut(conn).and_then(|client| client.untold.take()) else { return Ok(()) };
         self.recall_ends(cx.db)?;
         let since = usize::try_from(self.ends - before).unwrap_or(0);
         let missed = self.ended.len().saturating_sub(since);
+        // The last notice is offered, with its end.
+        let offered = self.notice.as_ref().map(|notice| &notice.terminal.id);
         let news = |terminal: &&wire::Terminal| Some(&terminal.id) != offered && !known.contains(&terminal.id);
         for terminal in self.ended.iter().take(missed).filter(news) {
             let frame = match terminal.ending {
@@ -420,8 +420,7 @@ impl Engine {
             }
             wire::resume_none(Some("idle"), probe)
         };
-        let offered = self.notice.as_ref().map(|notice| notice.terminal.id.clone());
-        self.tell_ends(cx, conn, offered.as_ref())?;
+        self.tell_ends(cx, conn)?;
         cx.send_one(conn, frame);
         Ok(())
     }

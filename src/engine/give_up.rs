@@ -38,6 +38,12 @@ struct Rest<'a> {
     took: Took,
 }
 
+impl<'a> Rest<'a> {
+    fn new(ending: Ending, reason: &'a str, body: String, partial: Option<Partial>) -> Self {
+        Self { ending, reason, body, partial, log: None, took: Took::default() }
+    }
+}
+
 impl Engine {
     /// A bound was reached: the turn ends with what it has.
     pub(super) fn give_up(&mut self, cx: &mut Cx<'_>, turn: Turn, reason: Reason, took: Took) -> Result<()> {
@@ -51,7 +57,7 @@ impl Engine {
         let message = kept.then(|| partial.message.id.clone());
         self.exhaust(cx, &turn, reason, kind, stream, message)?;
         let body = self.config.chat_recovery.terminal_message.to_string();
-        let rest = Rest { ending: Ending::Error, reason: reason.as_str(), body, partial: Some(partial), log: None, took };
+        let rest = Rest { took, ..Rest::new(Ending::Error, reason.as_str(), body, Some(partial)) };
         self.end_recovery(cx, turn, rest)
     }
 
@@ -63,7 +69,7 @@ impl Engine {
         self.exhaust(cx, &turn, Reason::RecoveryError, RecoveryKind::Continue, log.clone(), None)?;
         let body = self.config.chat_recovery.terminal_message.to_string();
         let reason = Reason::RecoveryError.as_str();
-        self.end_recovery(cx, turn, Rest { ending: Ending::Error, reason, body, partial: None, log: Some(log), took: Took::default() })
+        self.end_recovery(cx, turn, Rest { log: Some(log), ..Rest::new(Ending::Error, reason, body, None) })
     }
 
     fn exhaust(
@@ -99,11 +105,7 @@ impl Engine {
         let event = self.about("chat:recovery:failed", &turn).with("recoveryKind", partial.kind().as_str());
         cx.emit(event.with("reason", reason).with("error", error));
         let body = self.config.chat_recovery.terminal_message.to_string();
-        self.end_recovery(
-            cx,
-            turn,
-            Rest { ending: Ending::Error, reason, body, partial: Some(partial), log: None, took: Took::default() },
-        )
+        self.end_recovery(cx, turn, Rest::new(Ending::Error, reason, body, Some(partial)))
     }
 
     /// The application does not let the turn go on.
@@ -112,11 +114,7 @@ impl Engine {
         self.skipped(cx, &turn, reason);
         let kept = persist || partial.has_results();
         let partial = Some(partial).filter(|_| kept);
-        self.end_recovery(
-            cx,
-            turn,
-            Rest { ending: Ending::Error, reason, body: DECLINED.into(), partial, log: None, took: Took::default() },
-        )
+        self.end_recovery(cx, turn, Rest::new(Ending::Error, reason, DECLINED.into(), partial))
     }
 
     /// The turn is older than the application lets turns go on by themselves.
@@ -124,7 +122,7 @@ impl Engine {
         let reason = "max_turn_age_exceeded";
         self.skipped(cx, &turn, reason);
         let partial = Some(self.fold(cx, &Turn { attempt: turn.attempt + 1, ..turn.clone() })?);
-        self.end_recovery(cx, turn, Rest { ending: Ending::Error, reason, body: DECLINED.into(), partial, log: None, took })
+        self.end_recovery(cx, turn, Rest { took, ..Rest::new(Ending::Error, reason, DECLINED.into(), partial) })
     }
 
     /// Somebody stops a turn that is between two attempts, or about to be taken up.
@@ -146,9 +144,7 @@ impl Engine {
         };
         let reason = "user_cancelled";
         self.skipped(cx, &turn, reason);
-        let rest =
-            Rest { ending: Ending::Aborted, reason, body: String::new(), partial: Some(partial), log: None, took: Took::default() };
-        self.end_recovery(cx, turn, rest)
+        self.end_recovery(cx, turn, Rest::new(Ending::Aborted, reason, String::new(), Some(partial)))
     }
 
     /// What the turn answered left the conversation.
@@ -180,11 +176,7 @@ impl Engine {
         let partial = self.fold(cx, &Turn { attempt: turn.attempt + 1, ..turn.clone() })?;
         // What is not in the conversation yet must not become the answer of an edited question.
         let partial = Some(partial).filter(|partial| partial.extends || turn.anchor != self.leaf);
-        self.end_recovery(
-            cx,
-            turn,
-            Rest { ending: Ending::Skipped, reason, body: String::new(), partial, log: None, took: Took::default() },
-        )
+        self.end_recovery(cx, turn, Rest::new(Ending::Skipped, reason, String::new(), partial))
     }
 
     pub(super) fn skipped(&self, cx: &mut Cx<'_>, turn: &Turn, reason: &str) {

@@ -77,6 +77,16 @@ struct ActiveTurn {
     plan: Option<(u32, StepPlan)>,
 }
 
+/// Whether an incarnation still steps anything.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Lives,
+    /// It asked the platform for its end.
+    Leaves,
+    /// Storage belongs to another one now.
+    Replaced,
+}
+
 /// One object: an agent, a platform, and the engine between them.
 pub struct Runtime<A: Agent, P: Platform> {
     agent: A,
@@ -85,10 +95,7 @@ pub struct Runtime<A: Agent, P: Platform> {
     rng: RefCell<Option<Rng>>,
     inbox: RefCell<VecDeque<Input>>,
     draining: Cell<bool>,
-    /// Storage belongs to another incarnation now: nothing is stepped any more.
-    over: Cell<bool>,
-    /// Whether it is over by its own wish.
-    ended: Cell<bool>,
+    standing: Cell<Standing>,
     replies: RefCell<Vec<(ReplyTo, oneshot::Sender<Result<Answer>>)>>,
     next_reply: Cell<u64>,
     active: RefCell<Option<ActiveTurn>>,
@@ -117,8 +124,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             rng: RefCell::new(None),
             inbox: RefCell::new(VecDeque::new()),
             draining: Cell::new(false),
-            over: Cell::new(false),
-            ended: Cell::new(false),
+            standing: Cell::new(Standing::Lives),
             replies: RefCell::new(Vec::new()),
             next_reply: Cell::new(0),
             active: RefCell::new(None),
@@ -134,7 +140,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
 
     /// Whether storage said that another incarnation has taken over, or is about to.
     pub fn is_over(&self) -> bool {
-        self.over.get()
+        self.standing.get() != Standing::Lives
     }
 
     /// The world.
@@ -170,7 +176,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     }
 
     fn step(self: &Rc<Self>, input: Input, may_wake: bool) {
-        if self.over.get() {
+        if self.is_over() {
             return;
         }
         let now = self.platform.now();
@@ -254,7 +260,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             let _ = waiter.send(Err(error.clone()));
         }
         if error.is_gone() {
-            self.over.set(true);
+            self.standing.set(Standing::Replaced);
             return;
         }
         let fault = match error.kind() {
@@ -390,8 +396,8 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
 
     /// The platform hands over an event. If it was to end this object, it has not: what there is goes on from rows, as after a death.
     fn heard(self: &Rc<Self>) {
-        if self.ended.replace(false) {
-            self.over.set(false);
+        if self.standing.get() == Standing::Leaves {
+            self.standing.set(Standing::Lives);
             self.failed(Error::platform("the object was to be ended, and was not"), Blame::Other("abort"), false, None);
         }
     }
@@ -461,13 +467,13 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
     /// retries are all there is.
     pub fn alarm(self: &Rc<Self>) -> Result<()> {
         self.heard();
-        if self.over.get() {
+        if self.is_over() {
             return Err(Error::platform("this incarnation of the object is over"));
         }
         let successor = self.platform.now() + limits::HEARTBEAT_MS;
         self.platform.arm(Some(successor))?;
         self.post(Input::Alarm(Some(successor)));
-        if self.engine.borrow().is_none() && self.hopeless.get() && !self.over.get() {
+        if self.engine.borrow().is_none() && self.hopeless.get() && !self.is_over() {
             self.platform.arm(None)?;
             return Err(Error::platform("the alarm could not be handled: the database refuses it"));
         }
@@ -546,7 +552,7 @@ impl Blame {
 impl<A: Agent, P: Platform> Mailbox for Runtime<A, P> {
     fn ask(self: Rc<Self>, command: Command) -> oneshot::Receiver<Result<Answer>> {
         let (sender, receiver) = oneshot::channel();
-        if self.over.get() {
+        if self.is_over() {
             let _ = sender.send(Err(Error::platform("this incarnation of the object is over")));
             return receiver;
         }
@@ -594,8 +600,9 @@ impl<A: Agent, P: Platform> Mailbox for Runtime<A, P> {
 
     fn abort_object(&self, reason: &str) {
         // Whatever still runs here writes nothing any more, also where the platform lets it run on.
-        self.over.set(true);
-        self.ended.set(true);
+        if !self.is_over() {
+            self.standing.set(Standing::Leaves);
+        }
         self.platform.abort(reason);
     }
 }

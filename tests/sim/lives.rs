@@ -423,7 +423,7 @@ impl Life {
     }
 
     /// The trouble stops, and somebody asks one more question: its id.
-    fn calm(&self) -> String {
+    fn come_to_rest(&self) -> String {
         let world = &self.world;
         self.calm.set(true);
         world.spare();
@@ -448,7 +448,7 @@ impl Life {
 
     /// What is wrong once the trouble has stopped.
     fn settle(&self) -> Vec<String> {
-        let last = self.calm();
+        let last = self.come_to_rest();
         let world = &self.world;
         let mut broken = self.unsafe_now();
         broken.extend(rows::at_rest(world));
@@ -498,7 +498,7 @@ fn live(plan: &Plan, more: Oracle<'_>, loud: bool) -> Lived {
 fn live_again(plan: &Plan) -> (Snapshot, String) {
     let life = Life::new(plan, false, false);
     plan.acts.iter().for_each(|act| life.act(act));
-    life.calm();
+    life.come_to_rest();
     life.left()
 }
 
