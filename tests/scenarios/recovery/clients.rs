@@ -315,6 +315,28 @@ fn the_end_of_what_was_asked_is_of_its_own_kind() {
     assert_at_rest(&world);
 }
 
+// wire 164: an end that a late ACK has asked for is not told again by the probe that finds something else, nor one that was seen live
+#[test]
+fn an_end_is_told_once_over_one_connection() {
+    let world = World::new(agent()).model(script![text("one"), text("two"), text("three").gate("g")]);
+    let one = world.connect("S1");
+    let first = one.send("first");
+    world.run();
+    let late = world.socket("S2");
+    late.ack(&first);
+    world.run();
+    let second = one.send("second");
+    world.run();
+    one.send("third");
+    world.run();
+    late.probe();
+    world.run();
+    assert_eq!([&first, &second].map(|id| late.terminals(id).len()), [1, 1], "{}", late.story());
+    world.open_gate("g");
+    world.run();
+    assert_at_rest(&world);
+}
+
 // wire 119: a clear ends a continuation as one.
 #[test]
 fn a_clear_ends_what_goes_on_as_a_continuation() {
