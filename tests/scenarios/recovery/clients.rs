@@ -267,17 +267,10 @@ fn an_end_before_a_clear_is_told_after_a_death() {
     assert_at_rest(&world);
 }
 
-// wire 119: an attempt that went on with a message ends as it began, also where another object tells of it
-#[test]
-fn the_end_of_an_attempt_that_went_on_says_so() {
-    let (world, _tab) = begun(agent(), [text("more ").gate("never"), text("the end")]);
-    let two = world.connect("S2");
-    for _ in 0..2 {
-        world.restart(Sockets::Kept);
-        world.run();
-    }
+/// Of each request a client saw frames of: whether they are those of a continuation, and both if they disagree.
+fn kinds_of_requests(client: &Client) -> Vec<Vec<bool>> {
     let mut kinds: Vec<(String, Vec<bool>)> = Vec::new();
-    for frame in two.of_type("cf_agent_use_chat_response") {
+    for frame in client.of_type("cf_agent_use_chat_response") {
         let (id, kind) = (frame["id"].as_str().unwrap().to_owned(), frame["continuation"] == true);
         match kinds.iter_mut().find(|(known, _)| *known == id) {
             Some((_, kinds)) if kinds.contains(&kind) => {}
@@ -285,9 +278,25 @@ fn the_end_of_an_attempt_that_went_on_says_so() {
             None => kinds.push((id, vec![kind])),
         }
     }
-    let kinds: Vec<Vec<bool>> = kinds.into_iter().map(|(_, kinds)| kinds).collect();
-    assert_eq!(kinds, [[false], [true], [true]], "{}", two.story());
-    assert_at_rest(&world);
+    kinds.into_iter().map(|(_, kinds)| kinds).collect()
+}
+
+// wire 119: an attempt that went on with a message ends as it began, also where another object tells of it, or gives the turn up
+#[test]
+fn the_end_of_an_attempt_that_went_on_says_so() {
+    for (deaths, expected) in [(2, vec![[false], [true], [true]]), (5, vec![[false], [true], [true], [true], [true]])] {
+        let (world, _tab) = begun(agent(), ["b", "c", "d", "e"].map(|gate| text("more ").gate(gate)));
+        let two = world.connect("S2");
+        for _ in 0..deaths {
+            world.restart(Sockets::Kept);
+            world.run();
+        }
+        ["b", "c", "d", "e"].iter().for_each(|gate| world.open_gate(gate));
+        world.run();
+        assert_eq!(kinds_of_requests(&two), expected, "{deaths} deaths: {}", two.story());
+        assert_eq!(turns(&world), [if deaths == 5 { "failed interrupted_attempts_exceeded" } else { "completed -" }]);
+        assert_at_rest(&world);
+    }
 }
 
 // wire 119: nor does the request that was asked end as a continuation because attempts after it were some, also once all is over

@@ -295,7 +295,9 @@ impl Agent for Asker {
     }
 
     fn config(&self) -> Config {
-        Config { chat_stream_stall_timeout_ms: self.stall_ms, ..Config::default() }
+        // Whatever a turn writes after its first interruption is too much, where bounds bind.
+        let chat_recovery = ChatRecovery { max_recovery_work: Some(0), ..ChatRecovery::default() };
+        Config { chat_stream_stall_timeout_ms: self.stall_ms, chat_recovery, ..Config::default() }
     }
 
     fn tools(&self, _: &Turn) -> Tools {
@@ -308,10 +310,14 @@ fn silent_behind_a_call(stall_ms: Option<u32>) -> (World<Asker>, Client) {
     let world = World::new(Asker { stall_ms });
     let tab = world.connect("S1");
     tab.send("ask me two questions");
+    silence_at_the_second_call(&world, &tab);
+    (world, tab)
+}
+
+fn silence_at_the_second_call(world: &World<Asker>, tab: &Client) {
     let begun = |frame: &&Value| frame["body"].as_str().is_some_and(|chunk| chunk.contains("tool-input-start"));
     world.run_until(|_| tab.of_type("cf_agent_use_chat_response").iter().filter(begun).count() == 2);
     world.handle().silence_model();
-    (world, tab)
 }
 
 // recovery D8–D10, D15, D16; I15, I16: a model that falls silent behind a call takes it from no page: the turn waits, as after a death.
@@ -344,6 +350,22 @@ fn a_call_of_the_page_outlives_the_silence_of_its_model() {
         assert!(world.said()[1].starts_with(&said.replace("input-available", "output-available")), "{:?}", world.said());
         assert_eq!(tab.said(), world.said());
     }
+}
+
+// I15: what waits for a page costs nothing and no bound ends it, also where its model falls silent for the second time.
+#[test]
+fn no_bound_ends_a_turn_whose_model_falls_silent_behind_a_call() {
+    let world = World::new(Asker { stall_ms: Some(2_000) });
+    let tab = world.connect("S1");
+    tab.send("ask me two questions");
+    world.run_until(|_| !tab.of_type("cf_agent_use_chat_response").is_empty());
+    world.handle().silence_model();
+    world.run_until(|world| world.events_named("chat:recovery:scheduled").len() == 1);
+    silence_at_the_second_call(&world, &tab);
+    world.run();
+    assert_parked(&world);
+    assert_eq!((world.events_named("chat:stream:stalled").len(), tab.open_calls().len()), (2, 1), "{}", world.story());
+    assert_eq!(incidents(&world).last().map(String::as_str), Some("skipped"));
 }
 
 // recovery D16, decision 35: a page that answers before the next attempt is due has answered, and nothing is waited for any more.
