@@ -1,4 +1,4 @@
-//! What must hold of the frames of any one socket, whatever the scenario (`wire-protocol.md` §9, rows 60 and 164–171).
+//! What must hold of the frames of any one socket, whatever the scenario (`wire-protocol.md` §9, rows 60, 119 and 164–171).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -177,10 +177,11 @@ impl Check {
         if request.withheld && live_chunk {
             self.fail("165", format!("a live frame of {id} between RESUMING and ACK"));
         }
-        if frame["continuation"] == true {
+        let continuation = frame["continuation"] == true;
+        if request.started && request.continuation != continuation {
+            self.fail("119", format!("{id} is a continuation in some of its frames only: {frame}"));
+        } else if continuation {
             request.continuation = true;
-        } else if request.continuation && request.started && !done {
-            self.fail("166", format!("a frame of the continuation {id} without `continuation`"));
         }
         if !body.is_empty() && !error {
             match serde_json::from_str::<Value>(body) {
@@ -338,6 +339,10 @@ mod tests {
             assert!(broken.iter().any(|b| b.starts_with(&format!("wire {row}:"))), "wire {row}: {broken:?}");
         };
         spoil("60", &|log| drop(log.remove(3)));
+        spoil("119", &|log| {
+            let end = json!({ "type": "cf_agent_use_chat_response", "id": "R", "body": "", "done": true, "continuation": true });
+            log[6] = Entry::Received(end.to_string());
+        });
         spoil("164", &|log| drop(log.pop()));
         spoil("164", &|log| log.push(terminal("R")));
         spoil("165", &|log| log.insert(3, Entry::Received(json!({ "type": "cf_agent_stream_resuming", "id": "R" }).to_string())));
