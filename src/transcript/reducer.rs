@@ -13,7 +13,7 @@ use crate::{
     ids::CallId,
     wire::{
         chunk::Chunk,
-        message::{Part, Role, UiMessage, call_id, is_settled, part_type, state, text_part},
+        message::{Part, Role, UiMessage, call_id, is_settled, part_type, state, str_field, text_part},
     },
 };
 
@@ -149,10 +149,8 @@ impl Accumulator {
     /// Whether there is nothing in it that anyone would see.
     pub fn is_empty(&self) -> bool {
         let open = |index: usize| [&self.text, &self.reasoning].into_iter().flatten().find(|block| block.index == index);
-        !self.message.parts.iter().enumerate().any(|(index, part)| match open(index) {
-            Some(block) => !block.text.is_empty(),
-            None => is_content(part),
-        })
+        let text = |index, part| open(index).map_or_else(|| str_field(part, "text").unwrap_or_default(), |block| &block.text);
+        !self.message.parts.iter().enumerate().any(|(index, part)| is_content(part, text(index, part)))
     }
 
     /// The newest part of this call.
@@ -665,12 +663,14 @@ mod tests {
 
     #[test]
     fn only_what_is_seen_counts_as_content() {
-        let table: [(&[Chunk], bool); 6] = [
+        let table: [(&[Chunk], bool); 8] = [
             (&[], true),
             (&[Chunk::StartStep, Chunk::TextStart { id: 1 }], true),
             (&[Chunk::TextStart { id: 1 }, Chunk::TextDelta { id: 1, delta: "x".into() }], false),
             (&[Chunk::ReasoningStart { id: 1 }, Chunk::ReasoningEnd { id: 1, meta: None }], true),
             (&[Chunk::ReasoningStart { id: 1 }, Chunk::ReasoningEnd { id: 1, meta: Some(json!({"a":{"redacted":"x"}})) }], false),
+            (&[Chunk::ReasoningDelta { id: 1, delta: " \n".into() }], true),
+            (&[Chunk::ReasoningDelta { id: 1, delta: "hm".into() }], false),
             (&[Chunk::Metadata(json!({"k":1}))], true),
         ];
         for (chunks, expected) in table {

@@ -84,16 +84,16 @@ pub fn is_broken(message: &UiMessage) -> bool {
 
 /// Whether an assistant message holds anything that anyone would see. One that does not is never stored (wire 62, field P-10).
 pub fn is_worth_storing(message: &UiMessage) -> bool {
-    message.role != Role::Assistant || message.parts.iter().any(is_content)
+    message.role != Role::Assistant || message.parts.iter().any(|part| is_content(part, str_field(part, "text").unwrap_or_default()))
 }
 
-/// Whether a part is more than a boundary or an empty block.
-pub(super) fn is_content(part: &Part) -> bool {
-    let has_text = |text: Option<&str>| text.is_some_and(|text| !text.is_empty());
+/// Whether a part is more than a boundary or an empty block. The text is given, because that of a block that is still open
+/// stands beside its part.
+pub(super) fn is_content(part: &Part, text: &str) -> bool {
     match part_type(part) {
         "step-start" => false,
-        "text" => has_text(str_field(part, "text")),
-        "reasoning" => has_text(str_field(part, "text").map(str::trim)) || meta(part, "providerMetadata").is_some(),
+        "text" => !text.is_empty(),
+        "reasoning" => !text.trim().is_empty() || meta(part, "providerMetadata").is_some(),
         _ => true,
     }
 }
