@@ -152,7 +152,7 @@ pub trait Agent: 'static {
     }
 
     /// What a failed model call is to be taken for; `None` leaves it to the built-in table. `RateLimit` and `Transient` are tried
-    /// again as long as nobody saw anything of the answer (decision 34).
+    /// again silently as long as nobody saw anything of the answer (decision 34), and recovered like a death after that.
     fn classify_chat_error(&self, _error: &ModelError, _context: &ChatErrorContext) -> Option<ErrorClass> {
         None
     }

@@ -159,7 +159,7 @@ impl Tool {
         }
     }
 
-    /// A person has to allow each call. Nothing runs before; nobody waits for it with a timer or an alarm.
+    /// A person has to allow each call. Nothing runs before; no timer and no alarm waits for it, unless `Config::approval_wait_ms` is set.
     pub fn needs_approval(mut self) -> Self {
         self.gate = Gate::Always;
         self

@@ -86,7 +86,7 @@ pub struct ReplyTo(pub u64);
 pub enum Command {
     /// Append messages and answer them.
     SaveMessages {
-        /// UI messages; empty runs on the stored transcript only if `allow_empty`.
+        /// UI messages; none makes no turn.
         messages: Vec<Value>,
         /// Metadata for the reply.
         metadata: Option<Value>,

@@ -139,7 +139,7 @@ impl Engine {
     /// Reads the hot rows. Bounded work, no message bodies.
     ///
     /// # Errors
-    /// The database failed, or a newer release wrote its rows.
+    /// The database failed. Rows of a newer release are no error: they give an engine that only shows them.
     pub fn load(db: &dyn Sql, boot: Boot, identity: Identity, config: Config) -> Result<Engine> {
         if !tables::migrate(db)? {
             return Self::load_newer(db, boot, identity, config);

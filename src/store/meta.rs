@@ -1,4 +1,4 @@
-//! Single values: the leaf of the active path, generation, shared state, last body.
+//! Single values, by name.
 
 use super::Sql;
 use crate::error::Result;

@@ -464,7 +464,7 @@ impl Client {
         judged.flatten().map(|broken| format!("{}: {broken}", tab.label)).collect()
     }
 
-    /// Checks every frame so far against what must hold at any time (wire 60, 164–169, 171).
+    /// Checks every frame so far against what must hold at any time (wire 60, 119, 164–169, 171).
     ///
     /// # Panics
     /// A rule is broken.

@@ -1,6 +1,6 @@
 //! The world around one object: time, network, sockets, storage, and the scheduler that decides what happens next.
 //!
-//! The production runtime is driven, with this module as its platform. Everything is single-threaded and virtual: jobs are polled one
+//! The production runtime is driven, on the platform in `sim.rs`. Everything is single-threaded and virtual: jobs are polled one
 //! at a time, time jumps to the next timer when nothing else can happen, and what a run does is a function of its seed and script.
 
 use std::{
@@ -760,7 +760,7 @@ impl<A: Agent> World<A> {
         story.iter().skip(story.len().saturating_sub(STORY_SHOWN)).cloned().collect::<Vec<_>>().join("\n")
     }
 
-    /// What should hold when nothing is under way and does not: a rule of the wire on some socket (wire 60, 164–169, 171), a tab that
+    /// What should hold when nothing is under way and does not: a rule of the wire on some socket (wire 60, 119, 164–169, 171), a tab that
     /// shows something else than what is stored (wire 170), a write outside a transaction.
     pub fn complaints(&self) -> Vec<String> {
         let stored: Vec<Value> = self.get_messages().iter().map(essence).collect();
