@@ -222,7 +222,10 @@ impl Engine {
             self.change_stored(cx, &message, |reply| {
                 lost.iter().for_each(|call| {
                     orphans.extend(reply.call(&call.call).map(|part| (message.clone(), part.clone())));
-                    reply.give_up(&call.call, if call.state == State::Approved { repair::NOT_RUN } else { repair::INTERRUPTED });
+                    reply.give_up(
+                        &call.call,
+                        if call.claims == 0 && call.state == State::Approved { repair::NOT_RUN } else { repair::INTERRUPTED },
+                    );
                 });
             })?;
         }

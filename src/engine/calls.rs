@@ -20,12 +20,7 @@ use crate::{
         turns::Turn,
     },
     transcript::{prompt, repair},
-    wire::{
-        Ending,
-        chunk::Chunk,
-        is_too_deep,
-        message::{str_field, tool_name},
-    },
+    wire::{Ending, chunk::Chunk, is_too_deep},
 };
 
 /// Where a call of the current step is.
@@ -161,6 +156,9 @@ impl Engine {
             None => Progress::Ready(input.clone()),
         };
         self.put(cx, Chunk::ToolInputAvailable { call, tool: name, input, meta });
+        if matches!(progress, Progress::Open) {
+            self.keep_what_is_asked(cx)?;
+        }
         self.progress(slot, progress);
         Ok(())
     }
@@ -222,6 +220,15 @@ impl Engine {
             boot: &self.boot,
         };
         calls::insert(cx.db, &new, cx.now)
+    }
+
+    /// What a page or a person is asked is on disk with the row that takes the answer: whoever dies now leaves a question that can be
+    /// shown again, and no turn that waits for the answer to half of one.
+    fn keep_what_is_asked(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        match self.running.as_mut() {
+            Some(running) => running.stream.flush(cx),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn call_broken(
@@ -305,7 +312,6 @@ impl Engine {
             && !running.calls.iter().any(|c| &*c.id == id)
             // One that was cut off before it was complete is in no row.
             && running.reply.call(id).is_none()
-            && running.reply.call(id).is_none()
             // A call that was refused has no row.
             && !running.history.iter().any(|message| message.has_call(id))
             && !calls::is_known(cx.db, id)?;
@@ -362,15 +368,14 @@ impl Engine {
     /// Calls of tools that need approval: asked for, or their predicate is.
     fn check_gates(&mut self, cx: &mut Cx<'_>) -> Result<()> {
         let Some(running) = self.running.as_ref() else { return Ok(()) };
-        let ready = running.calls.iter().filter(|c| matches!(c.progress, Progress::Ready(_)) && !c.allowed);
-        let gated: Vec<(u32, ToolDef, bool)> = ready
-            .filter_map(|c| {
-                let tool = self.tool(&c.name)?.clone();
-                let unclear = tool.ambiguous == Ambiguous::Ask && self.was_interrupted(c) && !mutant!(N10);
-                Some((c.slot, tool, unclear))
-            })
-            .filter(|(_, tool, unclear)| tool.gate != Gate::Never || *unclear)
-            .collect();
+        let mut gated = Vec::new();
+        for call in running.calls.iter().filter(|c| matches!(c.progress, Progress::Ready(_)) && !c.allowed) {
+            let Some(tool) = self.tool(&call.name).cloned() else { continue };
+            let unclear = tool.ambiguous == Ambiguous::Ask && self.was_interrupted(cx, call)? && !mutant!(N10);
+            if tool.gate != Gate::Never || unclear {
+                gated.push((call.slot, tool, unclear));
+            }
+        }
         for (slot, tool, unclear) in gated {
             if tool.gate == Gate::Always || unclear {
                 self.ask_person(cx, slot, &tool)?;
@@ -396,14 +401,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether the answer holds the same call, interrupted: it may have had its effect.
-    fn was_interrupted(&self, call: &StepCall) -> bool {
-        let (Some(running), Progress::Ready(input)) = (self.running.as_ref(), &call.progress) else { return false };
-        running.reply.parts().iter().any(|part| {
-            tool_name(part) == Some(&*call.name)
-                && str_field(part, "errorText") == Some(repair::INTERRUPTED)
-                && part.get("input") == Some(input)
-        })
+    /// Whether the same call of this answer was interrupted: it may have had its effect. Where the application put something else in
+    /// its place, nobody can tell what it was called with, and any call of the tool may be the same.
+    fn was_interrupted(&self, cx: &Cx<'_>, call: &StepCall) -> Result<bool> {
+        let (Some(running), Progress::Ready(input)) = (self.running.as_ref(), &call.progress) else { return Ok(false) };
+        let Some(message) = running.turn.reply.as_ref() else { return Ok(false) };
+        let lost = calls::lost(cx.db, message, None)?;
+        let is_same = |id: &str| running.reply.call(id).and_then(|part| part.get("input")).is_none_or(|before| before == input);
+        Ok(lost.iter().any(|(id, name)| *name == call.name && is_same(id)))
     }
 
     /// A call waits for a person from now on.
@@ -415,7 +420,7 @@ impl Engine {
         if let Some(call) = call {
             self.put(cx, Chunk::ToolApprovalRequest { approval, call });
         }
-        Ok(())
+        self.keep_what_is_asked(cx)
     }
 
     /// The predicate of a tool spoke.
@@ -431,6 +436,7 @@ impl Engine {
             (Approval::Ask, Some(tool)) => self.ask_person(cx, slot, &tool)?,
             (Approval::Allow, Some(tool)) if tool.site == Site::Client => {
                 self.await_answer(cx, slot, &tool, None)?;
+                self.keep_what_is_asked(cx)?;
                 self.progress(slot, Progress::Open);
             }
             (Approval::Allow, _) => {

@@ -42,7 +42,7 @@ pub struct Config {
     /// Whether text of one network read goes out as one chunk (decision 52).
     pub coalesce_deltas: bool,
     /// Milliseconds without anything new of a model's answer after which the call is given up and the turn goes on with another;
-    /// `None` for the limits that hold anyway ([`limits::FIRST_EVENT_MS`], [`limits::NEXT_EVENT_MS`]). Needs `chat_recovery`: without
+    /// `None` or 0 for the limits that hold anyway ([`limits::FIRST_EVENT_MS`], [`limits::NEXT_EVENT_MS`]). Needs `chat_recovery`: without
     /// it the turn fails.
     pub chat_stream_stall_timeout_ms: Option<u32>,
     /// Whether and how long a turn is put back to work after its object died, or after an error that waiting may mend.
@@ -133,6 +133,13 @@ pub enum MessageConcurrency {
     /// The running turn ends at once with what it has; then it is answered. A newer one ends it in turn: of several sent together only
     /// the last has its answer.
     Interrupt,
+}
+
+impl Config {
+    /// The stall limit, if there is one; 0 is none (decision 39).
+    pub(crate) fn stall_ms(&self) -> Option<u32> {
+        self.chat_stream_stall_timeout_ms.filter(|ms| *ms > 0)
+    }
 }
 
 impl MessageConcurrency {

@@ -76,6 +76,8 @@ impl Engine {
             Input::Frame(conn, text) => match wire::decode(&text) {
                 ClientFrame::Chat { id, .. } => self.refuse(cx, &conn, id, why.told().into()),
                 ClientFrame::Probe { probe } => cx.send_one(&conn, wire::resume_none(None, probe.as_deref())),
+                // The page cleared itself before it asked: it gets its messages back (decision 42).
+                ClientFrame::Clear => cx.send_one(&conn, wire::transcript(&self.window(cx.db)?, false)),
                 ClientFrame::State(_) => cx.send_one(&conn, wire::state_error("Connection is readonly")),
                 ClientFrame::Rpc { .. } | ClientFrame::Application => self.frame(cx, &conn, &text)?,
                 _ => cx.ignored(&conn, "frame", "the conversation can only be read"),

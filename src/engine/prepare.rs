@@ -14,7 +14,7 @@ use crate::{
     error::Result,
     ids::{CallId, MessageId},
     model::{ModelError, ModelErrorClass},
-    store::messages,
+    store::{calls, messages},
     transcript::{prompt, repair, sanitise},
     wire::{
         self,
@@ -27,8 +27,13 @@ impl Engine {
     pub(super) fn prepared(&mut self, cx: &mut Cx<'_>, plan: Prepared) -> Result<()> {
         let Some(running) = self.running.as_mut().filter(|r| r.phase == Phase::Preparing && r.plan.is_none()) else { return Ok(()) };
         let plan = running.plan.insert(Rc::new(plan));
-        let fails = |tool: &&ToolDef| tool.ambiguous == Ambiguous::Fail && running.lost.contains(&tool.spec.name);
-        if let Some(tool) = plan.tools.iter().find(fails) {
+        let fails = |tool: &&ToolDef| tool.ambiguous == Ambiguous::Fail;
+        let lost = match running.turn.reply.as_ref().filter(|_| plan.tools.iter().any(|tool| fails(&tool))) {
+            // Asked of the rows: the object may have died again since it found them.
+            Some(reply) => calls::lost(cx.db, reply, Some(&running.turn.id))?,
+            None => Vec::new(),
+        };
+        if let Some(tool) = plan.tools.iter().filter(fails).find(|tool| lost.iter().any(|(_, name)| *name == tool.spec.name)) {
             let text = format!("The tool `{}` was interrupted, and nobody knows whether it took effect.", tool.spec.name);
             self.refuse_to_go_on(cx, text);
             return Ok(());

@@ -47,8 +47,6 @@ pub(super) struct Partial {
     pub(super) open: Vec<calls::Call>,
     /// Calls as they were before they were closed.
     orphans: Vec<Part>,
-    /// The tools of those that had started.
-    lost: Vec<String>,
     /// The log of the last attempt that wrote one; empty if none did.
     pub(super) stream: String,
 }
@@ -59,9 +57,9 @@ impl Partial {
         if repair::is_worth_storing(&self.message) { RecoveryKind::Continue } else { RecoveryKind::Retry }
     }
 
-    /// Whether something in it must not be thrown away: what a tool did.
+    /// Whether something in it must not be thrown away: what a tool did, or may have done.
     pub(super) fn has_results(&self) -> bool {
-        self.message.parts.iter().any(|part| call_id(part).is_some() && is_settled(part))
+        !self.open.is_empty() || self.message.parts.iter().any(|part| call_id(part).is_some() && is_settled(part))
     }
 
     fn waits_for_someone(&self) -> bool {
@@ -87,8 +85,7 @@ impl Engine {
         }
         let progress = if mutant!(W5) { 0 } else { turn.progress } + streams::segments(cx.db, stream)?;
         let reply = turn.reply.clone().unwrap_or_else(|| turn.id.as_str().into());
-        let open = calls::open(cx.db, &reply)?;
-        let parked = open.iter().any(|call| call.state.is_asked());
+        let parked = calls::open(cx.db, &reply)?.iter().any(|call| call.state.is_asked());
         turns::drop_attempts(cx.db, &turn.id)?;
         if mutant!(W6) {
             return Ok(());
@@ -109,7 +106,7 @@ impl Engine {
         match (fault, verdict) {
             (Some(fault), _) if fault.ends_turn() => self.give_up(cx, turn, fault.reason(), Took::default()),
             (_, Verdict::Go { .. }) => {
-                if self.is_too_old(cx, &turn) {
+                if !parked && self.is_too_old(cx, &turn) {
                     return self.let_rest(cx, turn, Took::default());
                 }
                 // Sockets that outlived the object still show the attempt as running (wire X7).
@@ -120,7 +117,7 @@ impl Engine {
         }
     }
 
-    /// Whether a turn is to rest rather than to go on by itself (I29).
+    /// Whether a turn is to rest rather than to go on by itself (I29). One that somebody is asked about is in no hurry.
     fn is_too_old(&self, cx: &Cx<'_>, turn: &Turn) -> bool {
         !mutant!(W39) && self.config.chat_recovery.max_turn_age_ms.is_some_and(|most| cx.now.since(turn.created_at) > i64::from(most))
     }
@@ -155,6 +152,19 @@ impl Engine {
         if self.recovering.take().is_some() {
             cx.send(self.clients.all(), wire::recovering(None));
         }
+    }
+
+    /// A turn has waited long enough for its next attempt; its alarm may have come late.
+    pub(super) fn attempt_due(&mut self, cx: &mut Cx<'_>, turn: Turn) -> Result<()> {
+        if self.is_too_old(cx, &turn) {
+            let reply = turn.reply.as_deref().unwrap_or(&turn.id);
+            if !calls::open(cx.db, reply)?.iter().any(|call| call.state.is_asked()) {
+                // The attempt before has had its end; this one never began.
+                let request_id = cx.rng.text(16).into();
+                return self.let_rest(cx, Turn { request_id, ..turn }, Took::default());
+            }
+        }
+        self.attempt(cx, turn, true)
     }
 
     /// Opens the next attempt of a turn. It is on disk before anything else is done. `told` says that events told when it is due.
@@ -320,8 +330,7 @@ impl Engine {
         let (more, normalised) = repair::close_interrupted(&mut message, goes_on);
         orphans.extend(more);
         self.repaired(cx, &turn.request_id, &orphans, normalised);
-        let lost = lost.into_iter().map(|call| call.name).collect();
-        Ok(Partial { message, extends: false, complete: false, open, orphans, lost, stream: String::new() })
+        Ok(Partial { message, extends: false, complete: false, open, orphans, stream: String::new() })
     }
 
     /// Calls were closed, or their inputs put right.
@@ -367,8 +376,13 @@ impl Engine {
         }
         let kind = partial.kind();
         let kept = decision.persist || !mutant!(W9) && partial.has_results();
-        let Partial { mut message, extends, open, orphans, lost, .. } = *partial;
+        let Partial { mut message, extends, open, orphans, .. } = *partial;
         let stored = kept && self.store_reply(cx, &running.turn, extends, &mut message)?;
+        if extends && !kept {
+            // What was stored before stays, and is gone on from.
+            let before = messages::get(cx.db, &MessageId::from(message.id.as_str()))?;
+            message = before.and_then(|before| UiMessage::from_row(&before.body).ok()).unwrap_or(message);
+        }
         self.drop_logs(cx, &mut running.turn)?;
         let extends = (stored || extends) && !mutant!(W15);
         running.turn.trigger = if extends { turns::GOES_ON } else { turns::BEGINS_ANEW }.into();
@@ -383,7 +397,6 @@ impl Engine {
             cx.emit(self.about("chat:recovery:scheduled", &running.turn).with("recoveryKind", kind.as_str()).with("delayMs", 0));
         }
         running.orphans = orphans.into_iter().filter(|_| extends).map(|part| (message.id.as_str().into(), part)).collect();
-        running.lost = lost;
         let ready = open.iter().enumerate().filter_map(|(n, call)| {
             let part = message.parts.iter().rfind(|part| call_id(part) == Some(&*call.call))?;
             Some(StepCall::recorded(n, call, part.get("input").cloned().unwrap_or_default()))
@@ -410,7 +423,8 @@ impl Engine {
     /// Whether a failed model call leads to another attempt later (decision 34).
     pub(super) fn may_recover(&self, error: &ModelError) -> bool {
         let Some(running) = self.running.as_ref().filter(|_| self.config.chat_recovery.enabled) else { return false };
-        let has_output = running.stream.started || running.step > 1;
+        // Of this attempt, or of those before it in this leg.
+        let has_output = running.stream.started || running.step > 1 || running.turn.progress > 0 && !running.reply.is_empty();
         match error.judged {
             _ if error.stalled => true,
             Some(class) => matches!(class, ErrorClass::RateLimit | ErrorClass::Transient),
@@ -443,7 +457,7 @@ impl Engine {
             cx.emit(
                 Event::new("chat:stream:stalled")
                     .with("requestId", turn.request_id.as_str())
-                    .with("timeoutMs", self.config.chat_stream_stall_timeout_ms),
+                    .with("timeoutMs", self.config.stall_ms()),
             );
         }
         if stored {
@@ -456,7 +470,7 @@ impl Engine {
         cx.emit(self.about("chat:recovery:attempt", &turn));
         match verdict {
             Verdict::Go { .. } => {
-                if self.is_too_old(cx, &turn) {
+                if !parked && self.is_too_old(cx, &turn) {
                     return self.let_rest(cx, turn, took);
                 }
                 let wait = match trigger {
@@ -483,8 +497,11 @@ impl Engine {
         self.finish(cx, Ending::Completed, None)
     }
 
-    /// Somebody can still answer calls of the interrupted attempt: its turn waits for them (recovery D8–D10).
+    /// Somebody can still answer calls of the interrupted attempt: its turn waits for them (recovery D8–D10). A call beside them that
+    /// was running and may run again does so in the next leg, as one that was allowed; so there has to be one.
     fn park_recovered(&mut self, cx: &mut Cx<'_>, partial: Partial) -> Result<()> {
+        let message = MessageId::from(partial.message.id.as_str());
+        let runs_again = calls::set_aside(cx.db, &message)?;
         if let Some(mut running) = self.running.take() {
             self.drop_logs(cx, &mut running.turn)?;
             running.calls = partial.open.iter().enumerate().map(|(n, call)| StepCall::waiting(n, call)).collect();
@@ -493,7 +510,8 @@ impl Engine {
             running.stream.started = true;
             self.running = Some(running);
         }
-        self.finish(cx, Ending::Completed, None)
+        self.finish(cx, Ending::Completed, None)?;
+        if runs_again { self.opt_in(cx, &message, None) } else { Ok(()) }
     }
 
     /// What is read of a turn that is being taken up, until that is stored: it must not vanish from a screen (decision 36).

@@ -16,11 +16,11 @@ use crate::{
 };
 
 impl Engine {
-    /// Whether a page or a person can still answer a call, of the running answer or of a parked one. A server tool never waits for
+    /// Whether a page or a person can still answer a call, of the running answer, of one between two attempts, or of a parked one. A server tool never waits for
     /// anybody (tools D15).
     pub(super) fn has_pending_interaction(&self, cx: &Cx<'_>) -> Result<bool> {
-        let messages = [self.running.as_ref().and_then(|r| r.turn.reply.as_ref()), self.parked.as_ref().map(|parked| &parked.message)];
-        for message in messages.into_iter().flatten() {
+        let parked = self.parked.iter().map(|parked| &parked.message);
+        for message in self.present().filter_map(|turn| turn.reply.as_ref()).chain(parked) {
             let open = calls::open(cx.db, message)?;
             if open.iter().any(|call| call.state.is_asked()) {
                 return Ok(true);

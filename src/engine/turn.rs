@@ -103,8 +103,6 @@ pub(super) struct Running {
     pub(super) told: bool,
     /// Calls that were closed because nobody will answer them, as they were: the application may want something else in their place.
     pub(super) orphans: Vec<(MessageId, Part)>,
-    /// The tools of those that had started when their object died.
-    pub(super) lost: Vec<String>,
 }
 
 impl Running {
@@ -139,7 +137,7 @@ impl Engine {
                     return Ok(());
                 }
                 if let Some(turn) = self.waiting.take() {
-                    self.attempt(cx, turn, true)?;
+                    self.attempt_due(cx, turn)?;
                 }
                 continue;
             }
@@ -280,7 +278,6 @@ impl Engine {
             asks: false,
             told: false,
             orphans: Vec::new(),
-            lost: Vec::new(),
         };
         Ok(self.running.insert(Box::new(running)))
     }

@@ -368,7 +368,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
             }
             if silence.is_tripped() && !cancel.is_tripped() {
                 // The script has no connection that could be watched: its silence lasts as long as that of one would.
-                let stall = self.agent.config().chat_stream_stall_timeout_ms;
+                let stall = self.agent.config().stall_ms();
                 let ms = stall.unwrap_or(limits::NEXT_EVENT_MS);
                 select(self.platform.sleep(ms), cancel.tripped()).await;
                 if !cancel.is_tripped() {
@@ -392,7 +392,7 @@ impl<A: Agent, P: Platform> Runtime<A, P> {
         cancel: &Cancel,
     ) -> Result<Finish, ModelError> {
         let wire = codec::encode(request, route)?;
-        let stall = self.agent.config().chat_stream_stall_timeout_ms;
+        let stall = self.agent.config().stall_ms();
         let first = stall.map_or(limits::FIRST_EVENT_MS, |stall| stall.min(limits::FIRST_EVENT_MS));
         let began = self.platform.now();
         // Dropping the connection is what stops a provider: this switch is tripped on every way out.

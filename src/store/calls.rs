@@ -171,6 +171,16 @@ pub fn start_recorded(db: &dyn Sql, message: &MessageId, call: &CallId, boot: &B
     Ok(found.is_some())
 }
 
+/// The calls of a message that were running and may run again do so with the next leg of their turn. Whether there are any.
+pub fn set_aside(db: &dyn Sql, message: &MessageId) -> Result<bool> {
+    let found = db.all(
+        "UPDATE wk_call SET state = 'approved' WHERE message_id = ?1 AND state = 'started' RETURNING 1",
+        &[message.as_str().into()],
+        |row| row.int(0),
+    )?;
+    Ok(!found.is_empty())
+}
+
 /// Records what came of a call that this object ran or gave up. The value itself is in the stream log, and then in the message.
 pub fn settle(db: &dyn Sql, message: &MessageId, call: &CallId, outcome: &'static str, by: &'static str, now: Millis) -> Result<()> {
     db.run(
@@ -271,6 +281,16 @@ pub fn find(db: &dyn Sql, call: &str) -> Result<Option<Call>> {
 /// The calls of a message that have no outcome yet, in the order they were made.
 pub fn open(db: &dyn Sql, message: &str) -> Result<Vec<Call>> {
     db.all(select!("WHERE message_id = ?1 AND state <> 'settled' ORDER BY created_at, step, ordinal"), &[message.into()], read)
+}
+
+/// Id and tool of the calls of a message that had started and whose end nobody knows; of one turn, or of all that wrote it.
+pub fn lost(db: &dyn Sql, message: &str, turn: Option<&TurnId>) -> Result<Vec<(String, String)>> {
+    db.all(
+        "SELECT call_id, name FROM wk_call WHERE message_id = ?1 AND (?2 IS NULL OR turn = ?2) AND claims > 0 \
+         AND settled_by IN ('repair', 'superseded')",
+        &[message.into(), turn.map(|turn| turn.as_str()).into()],
+        |row| Ok((row.text(0)?, row.text(1)?)),
+    )
 }
 
 /// The calls that were waited for long enough.

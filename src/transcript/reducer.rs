@@ -304,11 +304,6 @@ impl Accumulator {
         }
     }
 
-    /// The parts there are, without the tail of a block that still grows.
-    pub fn parts(&self) -> &[Part] {
-        &self.message.parts
-    }
-
     /// Puts something else in the place of a call.
     pub fn replace(&mut self, call: &str, part: &Part) {
         if let Some(place) = self.message.parts.iter_mut().rfind(|part| call_id(part) == Some(call)) {

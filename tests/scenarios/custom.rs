@@ -48,6 +48,7 @@ pub struct Custom {
     keep: Option<Hook<RecoveryInfo, Result<bool>>>,
     exhausted: Option<Hook<RecoveryExhausted, ()>>,
     repair: Option<Ask<Part, Option<Part>>>,
+    class: Option<ErrorClass>,
     wait: Option<ClientToolWait>,
     validate: Option<Check<Value, ()>>,
     tags: Option<Check<ConnRequest, Vec<String>>>,
@@ -72,6 +73,7 @@ impl Default for Custom {
             keep: None,
             exhausted: None,
             repair: None,
+            class: None,
             wait: None,
             validate: None,
             tags: None,
@@ -161,6 +163,12 @@ impl Custom {
 
     pub fn repairs(mut self, hook: impl Fn(&Part) -> Option<Part> + 'static) -> Self {
         self.repair = Some(Rc::new(hook));
+        self
+    }
+
+    /// What every failed model call is taken for.
+    pub fn classifies(mut self, class: ErrorClass) -> Self {
+        self.class = Some(class);
         self
     }
 
@@ -280,6 +288,10 @@ impl Agent for Custom {
 
     fn repair_interrupted_tool_part(&self, part: &Part) -> Option<Part> {
         self.repair.as_ref().and_then(|repair| repair(part))
+    }
+
+    fn classify_chat_error(&self, _: &ModelError, _: &ChatErrorContext) -> Option<ErrorClass> {
+        self.class
     }
 
     async fn before_turn(&self, turn: &Turn) -> Result<TurnPlan> {

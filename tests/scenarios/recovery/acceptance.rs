@@ -119,7 +119,7 @@ fn the_same_request_twice_is_one_turn() {
     let message = json!({ "id": tab.messages()[0]["id"], "role": "user", "parts": [{ "type": "text", "text": "hi" }] });
     let body = json!({ "messages": [message] }).to_string();
     let again = json!({ "id": request, "type": "cf_agent_use_chat_request", "init": { "method": "POST", "body": body } });
-    tab.frame(again.clone());
+    tab.frame(again);
     world.run();
     die(&world);
     world.reconnect(&tab);
@@ -158,15 +158,20 @@ fn queued_turns_wait_through_ten_deaths() {
 // recovery 7, D22: by the id it was asked for under, and by that of its present attempt.
 #[test]
 fn a_waiting_turn_is_stopped_by_either_of_its_ids() {
-    for current in [false, true] {
+    for (current, by_frame) in [(false, false), (true, false), (false, true), (true, true)] {
         let (world, _tab) = begun(agent(), [limited("45")]);
         world.restart(Sockets::Closed);
         world.run_until(|world| fields(world, "chat:recovery:scheduled", "delayMs").contains(&json!(45_000)));
         let id = texts(&world, if current { "SELECT request_id FROM wk_turn" } else { "SELECT root_request_id FROM wk_turn" });
-        let handle = world.handle();
-        world.block_on(async move { handle.abort_request(&id[0]).await }).unwrap();
+        if by_frame {
+            world.connect("S2").cancel(&id[0]);
+        } else {
+            let handle = world.handle();
+            world.block_on(async move { handle.abort_request(&id[0]).await }).unwrap();
+        }
         world.run_for(120_000);
-        assert_eq!((turns(&world), asked(&world)), (vec!["aborted user_cancelled".into()], 2), "current: {current}");
+        assert_eq!((turns(&world), asked(&world)), (vec!["aborted user_cancelled".into()], 2), "{current} {by_frame}");
+        assert_eq!(fields(&world, "chat:recovery:skipped", "reason"), ["user_cancelled"]);
         assert!(world.said()[1].starts_with("assistant: word "), "what there was is kept: {:?}", world.said());
         assert_at_rest(&world);
     }

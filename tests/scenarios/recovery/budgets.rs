@@ -113,6 +113,22 @@ fn attempts_that_die_of_memory_before_their_first_commit_are_counted() {
     assert_at_rest_but_for_the_log(&world);
 }
 
+// recovery 44, I11, W2: the same where memory takes everything along that is not on disk yet: the count is, before the model is asked.
+#[test]
+fn attempts_that_die_with_all_that_was_pending_are_counted() {
+    let world = World::new(agent()).slow_disk().model_fn(|_| text("").gate("never"));
+    world.connect("S1").send("hi");
+    world.run();
+    for n in 1..=5 {
+        assert_eq!((asked(&world), counters(&world)["interrupted"].as_i64()), (n, Some(n as i64 - 1)));
+        world.die(Death::Memory);
+        world.run_for(31_000);
+    }
+    world.run();
+    assert_eq!((asked(&world), reasons(&world)), (5, vec![json!("interrupted_attempts_exceeded")]));
+    assert_at_rest(&world);
+}
+
 /// As [`assert_at_rest`], for a turn that was sealed unread.
 #[track_caller]
 fn assert_at_rest_but_for_the_log(world: &World<Custom>) {

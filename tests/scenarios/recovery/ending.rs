@@ -331,7 +331,8 @@ fn the_application_is_told_everything_about_an_interrupted_turn() {
         world.run_until(|_| !infos.borrow().is_empty());
         let request = texts(&world, "SELECT request_id FROM wk_turn").pop().unwrap();
         let infos = infos.borrow();
-        let partial = infos[0].partial_text.clone();
+        // What was flushed: of the first twenty chunks three open the message, its step and its text.
+        let partial = "word ".repeat(if words == 0 { 0 } else { 17 });
         let expected = RecoveryInfo {
             incident_id: incident.clone(),
             root_request_id: root,
@@ -340,7 +341,7 @@ fn the_application_is_told_everything_about_an_interrupted_turn() {
             max_attempts: 10,
             kind: if words == 0 { RecoveryKind::Retry } else { RecoveryKind::Continue },
             stream_id: if words == 0 { String::new() } else { format!("{incident}.1") },
-            partial_text: partial.clone(),
+            partial_text: partial,
             partial_parts: infos[0].partial_parts.clone(),
             recovery_data: None,
             body: Some(json!({ "mood": "good" })),
@@ -350,8 +351,10 @@ fn the_application_is_told_everything_about_an_interrupted_turn() {
             work: 0,
         };
         assert_eq!(format!("{:?}", infos[0]), format!("{expected:?}"));
-        assert_eq!((partial.is_empty(), infos[0].client_tools.len()), (words == 0, 1));
-        assert!(infos[0].partial_parts.iter().all(|part| part.get("state").is_none_or(|state| state == "done")));
+        let tools: Vec<&str> = infos[0].client_tools.iter().map(|tool| &*tool.spec.name).collect();
+        assert_eq!(tools, ["look"]);
+        let said = json!([{ "type": "step-start" }, { "type": "text", "text": infos[0].partial_text, "state": "done" }]);
+        assert_eq!(json!(infos[0].partial_parts), if words == 0 { json!([]) } else { said });
     }
 }
 

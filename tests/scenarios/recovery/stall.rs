@@ -140,22 +140,53 @@ fn an_error_after_a_stop_is_a_stop() {
     assert_at_rest(&world);
 }
 
+// recovery 69: stop and error in the same moment, in whichever order they arrive: stopped, and never asked again.
+#[test]
+fn a_stop_and_an_error_in_the_same_moment_are_a_stop() {
+    let mut ways = std::collections::BTreeMap::new();
+    for seed in 0..24 {
+        let world = World::new(agent()).seed(seed).model(script![text("so ").gate("g").cut()]);
+        let tab = world.connect("S1");
+        let request = tab.send("hi");
+        world.run();
+        tab.cancel(&request);
+        world.gates().open("g");
+        world.run();
+        assert_eq!((asked(&world), tab.said(), tab.status()), (1, world.said(), Status::Ready), "{seed}\n{}", world.story());
+        assert_eq!(banners(&tab), Vec::<Value>::new(), "{seed}");
+        assert_at_rest(&world);
+        *ways.entry((turns(&world), incidents(&world))).or_insert(0) += 1;
+    }
+    let [stopped_first, failed_first] =
+        [(vec!["aborted -"], vec![]), (vec!["aborted user_cancelled"], vec!["detected", "attempt", "scheduled", "skipped"])].map(
+            |(turns, incidents)| (turns.into_iter().map(String::from).collect(), incidents.into_iter().map(String::from).collect()),
+        );
+    assert_eq!(ways.keys().collect::<Vec<&(Vec<String>, Vec<String>)>>(), [&stopped_first, &failed_first]);
+}
+
 // recovery 70, D19: an object that is reset says so through whatever it calls. Nothing is planned then and there; the next life goes on.
 #[test]
 fn a_reset_that_comes_up_as_an_error_of_the_provider_is_a_death() {
-    let world = World::new(agent()).model(script![text_deltas(&["word "; 25]).broken(RESET), text("the end")]);
-    let tab = world.connect("S1");
-    tab.send("hi");
-    world.run();
-    assert!(world.said()[1].ends_with("the end"), "{:?}", world.said());
-    assert_eq!((tab.said(), asked(&world)), (world.said(), 2));
-    // No transient error was counted, and none was waited for.
-    assert_eq!(
-        (incidents(&world), waits(&world)),
-        (["detected", "attempt", "scheduled", "completed"].map(String::from).into(), vec![json!(0)])
-    );
-    assert!(world.events_named("chat:request:failed").is_empty());
-    assert_at_rest(&world);
+    // Also where the application takes everything for something that passes.
+    for agent in [agent(), agent().classifies(ErrorClass::Transient)] {
+        let world = World::new(agent).model(script![text_deltas(&["word "; 25]).broken(RESET), text("the ").gate("g").text("end")]);
+        let tab = world.connect("S1");
+        tab.send("hi");
+        world.run();
+        // A death was counted, and no error of a provider.
+        let counted = world.db().query("SELECT interrupted, transient FROM wk_turn");
+        assert_eq!(json!(counted), json!([{ "interrupted": 1, "transient": 0 }]));
+        world.open_gate("g");
+        world.run();
+        assert!(world.said()[1].ends_with("the end"), "{:?}", world.said());
+        assert_eq!((tab.said(), asked(&world)), (world.said(), 2));
+        assert_eq!(
+            (incidents(&world), waits(&world)),
+            (["detected", "attempt", "scheduled", "completed"].map(String::from).into(), vec![json!(0)])
+        );
+        assert!(world.events_named("chat:request:failed").is_empty());
+        assert_at_rest(&world);
+    }
 }
 
 // recovery 74: a line that is no JSON, then the end: the classifier's path, and nothing half is stored as whole.
@@ -165,14 +196,14 @@ fn a_malformed_line_leaves_nothing_half_done() {
     let half = json!({ "choices": [{ "delta": { "tool_calls": [{ "index": 0, "id": "call_0", "type": "function",
         "function": { "name": "pay", "arguments": "{\"eur\":" } }] } }] });
     let broken = raw(format!("data: {half}\n\ndata: {{\"choices\":[\n\n"));
-    let world = World::new(agent().tools(tools)).with_gates(&gates).model(script![text("I pay. ").cut(), broken, text("Never mind.")]);
+    let world = World::new(agent().tools(tools)).with_gates(&gates).model(script![text("I pay. ").cut(), broken]);
     let tab = world.connect("S1");
     tab.send("pay");
     world.run();
-    let open =
-        |part: &&Value| part["state"] == "input-streaming" || part["state"] == "input-available" || part["state"] == "streaming";
-    assert_eq!(parts(&world, 1).iter().find(open), None);
-    assert_eq!((seen.take(), tab.said()), (vec![], world.said()));
-    assert!(banners(&tab).len() <= 1);
+    // Another try would bring the same.
+    assert_eq!((asked(&world), waits(&world)), (2, vec![json!(1_000)]));
+    assert!(turns(&world)[0].starts_with("failed The answer could not be understood."), "{:?}", turns(&world));
+    assert_eq!(world.said()[1], "assistant: I pay. ");
+    assert_eq!((seen.take(), tab.said(), banners(&tab).len()), (vec![], world.said(), 1));
     assert_at_rest(&world);
 }
