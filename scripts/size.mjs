@@ -14,7 +14,7 @@ import { buildPage } from "./web.mjs";
  * All modules together, gzip at the default level, 1 kB = 1,000 bytes. The chat alone was held to 350 kB and fitted; tools in the
  * page, approvals, the hooks around step and call, submissions and recovery came on top. Cloudflare takes 3 MB from a free account.
  */
-const BUDGET = 440_000;
+const BUDGET = 445_000;
 const CONTRIBUTORS = 10;
 
 const kB = (bytes) => `${(bytes / 1000).toFixed(1)} kB`.padStart(10);

@@ -7,6 +7,7 @@ use super::{
     events::Event,
     input::{ConnMeta, RpcBody, RpcReply},
     outcome::{Cx, Effect, Principal, RpcCall},
+    turn::Phase,
 };
 use crate::{
     error::{Error, Result},
@@ -62,6 +63,8 @@ struct Client {
     offered: Offer,
     /// What it does not know of ends that came before it, until it learns that nothing is going on, or is told of them.
     untold: Option<Untold>,
+    /// Whether its transcript lacks what an interrupted answer holds, because that was not read yet.
+    lacks: bool,
     calls: usize,
 }
 
@@ -82,6 +85,7 @@ impl Clients {
             hasty: false,
             offered: Offer::None,
             untold: None,
+            lacks: false,
             calls: 0,
         });
     }
@@ -193,6 +197,12 @@ impl Clients {
         self.0.iter_mut().for_each(|client| client.since = Millis(0));
     }
 
+    /// Those whose transcript lacks what was read just now.
+    pub(super) fn lacking(&mut self) -> Vec<ConnId> {
+        let lacking = self.0.iter_mut().filter_map(|client| std::mem::take(&mut client.lacks).then(|| client.conn.clone()));
+        lacking.collect()
+    }
+
     /// A decision came over this socket.
     pub(super) fn decides(&mut self, conn: &ConnId, now: Millis) {
         if let Some(client) = self.get_mut(conn) {
@@ -286,6 +296,10 @@ impl Engine {
                 cx.send_one(&conn, wire::pending(&id, None));
             }
             cx.send_one(&conn, wire::transcript(&self.window(cx.db)?, true));
+            let unread = self.running.as_ref().is_some_and(|r| r.phase == Phase::Recovering && r.partial.is_none());
+            if let Some(client) = self.clients.get_mut(&conn) {
+                client.lacks = unread;
+            }
         }
         if let Some((root, _)) = self.recovering.as_ref().filter(|(_, since)| cx.now.since(*since) < limits::RECOVERING_SHOWN_MS) {
             cx.send_one(&conn, wire::recovering(Some(root)));

@@ -264,6 +264,11 @@ impl Engine {
             running.partial = Some(Box::new(partial));
             cx.push(Effect::RecoveryHook(running.fence.clone(), running.asks, Box::new(info)));
         }
+        // Who came before it was read sees it now, however long the application takes (decision 36).
+        let lacking = self.clients.lacking();
+        if !lacking.is_empty() {
+            cx.send(lacking, wire::transcript(&self.window(cx.db)?, false));
+        }
         Ok(())
     }
 

@@ -100,6 +100,22 @@ export const SCRIPTS = {
     return call.finish();
   },
 
+  /** The input of a tool in many pieces, each behind the gate, then the tool, then text. */
+  async typing(call) {
+    if (call.results.length === 0) {
+      const deltas = ['{"expression":"', ...Array.from({ length: 20 }, () => "1 + "), '1"}'];
+      call.head();
+      await call.chunk({ tool_calls: [{ index: 0, id: "call_in", type: "function", function: { name: "calculate", arguments: "" } }] });
+      for (const text of deltas) {
+        await call.gate();
+        await call.chunk({ tool_calls: [{ index: 0, function: { arguments: text } }] });
+      }
+      return call.finish("tool_calls");
+    }
+    await call.say(TEXT);
+    return call.finish();
+  },
+
   /** A tool that fails: its input is no expression. */
   async badtool(call) {
     if (call.results.length === 0) {

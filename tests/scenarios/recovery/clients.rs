@@ -95,20 +95,26 @@ fn what_a_dead_stream_said_is_in_the_transcript_at_once() {
             Ok(RecoveryDecision::default())
         }
     });
-    let world = World::new(agent).with_gates(&gates).model(script![text_deltas(&["word "; 25]).gate("never"), text("the end")]);
-    let root = world.connect("S1").send("hi");
-    world.run();
-    world.restart(Sockets::Closed);
-    let late = world.connect("S2");
-    assert!(late.said()[1].starts_with("assistant: word word") && late.recovering(), "{}", late.story());
-    assert!(late.of_type("cf_agent_stream_pending").iter().all(|frame| frame["id"] == *root));
-    assert!(late.of_type("cf_agent_stream_resuming").is_empty() && late.chunks(&root).is_empty(), "{}", late.story());
-    let shown = late.messages()[1]["id"].clone();
-    world.open_gate("hook");
-    world.run();
-    assert_eq!((late.messages()[1]["id"].clone(), late.said()), (shown, world.said()), "{}", late.story());
-    assert!(world.said()[1].ends_with("the end"));
-    assert_at_rest(&world);
+    // Also for who comes before the attempt is on disk, and nothing was read yet.
+    for slow in [false, true] {
+        let script = script![text_deltas(&["word "; 25]).gate("never"), text("the end")];
+        let world = World::new(agent.clone()).with_gates(&gates).model(script);
+        let world = if slow { world.slow_disk() } else { world };
+        let root = world.connect("S1").send("hi");
+        world.run();
+        world.restart(Sockets::Closed);
+        let late = world.connect("S2");
+        world.settle();
+        assert!(late.said()[1].starts_with("assistant: word word") && late.recovering(), "{slow}\n{}", late.story());
+        assert!(late.of_type("cf_agent_stream_pending").iter().all(|frame| frame["id"] == *root));
+        assert!(late.of_type("cf_agent_stream_resuming").is_empty() && late.chunks(&root).is_empty(), "{}", late.story());
+        let shown = late.messages()[1]["id"].clone();
+        world.gates().pass("hook", 1);
+        world.run();
+        assert_eq!((late.messages()[1]["id"].clone(), late.said()), (shown, world.said()), "{}", late.story());
+        assert!(world.said()[1].ends_with("the end"));
+        assert_at_rest(&world);
+    }
 }
 
 // recovery 88, W23, decision 13: before the attempt has a stream nobody is told that nothing goes on.
