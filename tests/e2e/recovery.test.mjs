@@ -142,6 +142,7 @@ test("who connects before the next attempt gets what there is, and then the rest
   // recovery 94, decision 36
   const { room, provider, worker } = context;
   const { id, answer, shown } = await begun(context);
+  const asked = provider.of(CONTINUE).length;
   await worker.restart();
   const back = await room.connect();
   const { messages } = await back.frame((frame) => frame.type === "cf_agent_chat_messages" && frame.messages.length === 2);
@@ -154,7 +155,7 @@ test("who connects before the next attempt gets what there is, and then the rest
   assert.deepEqual(back.frames.filter((frame) => isResponse(frame) && frame.id === id && !frame.done), []);
   const history = await room.history();
   assert.deepEqual([history.length, history[1].id, textOf(history[1])], [2, answer, textOf(partial) + TEXT]);
-  assert.equal(provider.of(CONTINUE).filter((call) => call.request.messages.at(-2).content === textOf(partial)).length, 1);
+  assert.equal(provider.of(CONTINUE).length, asked + 1);
 });
 
 for (const use of ["ai-chat", "think"]) {
