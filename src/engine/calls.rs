@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    ids::{CallId, Fence},
+    ids::{CallId, Fence, TurnId},
     limits,
     model::{ModelError, ModelErrorClass},
     store::{
@@ -58,6 +58,8 @@ pub(super) struct StepCall {
     recorded: bool,
     /// Whether a person allowed it.
     approved: bool,
+    /// The turn that made it, if that was recorded: another one may run it, under the name it always had.
+    turn: Option<TurnId>,
 }
 
 impl StepCall {
@@ -74,6 +76,7 @@ impl StepCall {
             allowed: true,
             recorded: true,
             approved: call.approved == Some(true),
+            turn: Some(call.turn.clone()),
         }
     }
 
@@ -326,6 +329,7 @@ impl Engine {
             allowed: false,
             recorded: false,
             approved: false,
+            turn: None,
         });
         Ok(call)
     }
@@ -393,7 +397,7 @@ impl Engine {
                 timeout_ms: self.config.hook_deadline_ms,
                 step,
                 request_id: running.turn.request_id.clone(),
-                idempotency_key: key(&running.turn, &call.id),
+                idempotency_key: key(&running.turn, call),
                 approved: false,
             };
             cx.push(Effect::CheckApproval(running.fence.clone(), Box::new(run)));
@@ -540,7 +544,7 @@ impl Engine {
                     timeout_ms: tool.timeout_ms,
                     step: running.step,
                     request_id: running.turn.request_id.clone(),
-                    idempotency_key: key(&running.turn, &call.id),
+                    idempotency_key: key(&running.turn, call),
                     approved: call.approved,
                 }),
             ));
@@ -623,8 +627,8 @@ impl Engine {
 }
 
 /// Names a call for ever.
-fn key(turn: &Turn, call: &CallId) -> String {
-    format!("{}/{}/{call}", turn.id, turn.reply.as_deref().unwrap_or_default())
+fn key(turn: &Turn, call: &StepCall) -> String {
+    format!("{}/{}/{}", call.turn.as_ref().unwrap_or(&turn.id), turn.reply.as_deref().unwrap_or_default(), call.id)
 }
 
 /// Cuts a text to at most `most` bytes, at a code point.

@@ -504,6 +504,7 @@ mod tests {
         Call {
             message: "a".into(),
             call: "c".into(),
+            turn: "t".into(),
             step: 1,
             name: "t".into(),
             site,

@@ -95,6 +95,8 @@ pub struct Call {
     pub message: MessageId,
     /// Its id.
     pub call: CallId,
+    /// The turn that made it.
+    pub turn: TurnId,
     /// The step, from 1.
     pub step: u32,
     /// The tool.
@@ -248,7 +250,7 @@ pub fn next_deadline(db: &dyn Sql) -> Result<Option<Millis>> {
 
 macro_rules! select {
     ($rest:literal) => {
-        concat!("SELECT message_id, call_id, step, name, site, state, settled_by, result_hash, approved, wait_ms, effect, claims FROM wk_call ", $rest)
+        concat!("SELECT message_id, call_id, step, name, site, state, settled_by, result_hash, approved, wait_ms, effect, claims, turn FROM wk_call ", $rest)
     };
 }
 
@@ -270,6 +272,7 @@ fn read(row: &dyn Row) -> Result<Call> {
             _ => EffectClass::Once,
         },
         claims: row.int(11)?,
+        turn: row.text(12)?.into(),
     })
 }
 

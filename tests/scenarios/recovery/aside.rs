@@ -113,6 +113,28 @@ fn a_keyed_call_beside_one_of_the_page_runs_again() {
     }
 }
 
+// recovery 16; I13: whoever runs it: a request that extends the message is another turn, and the call has the key it always had.
+#[test]
+fn a_call_that_runs_again_in_another_turn_keeps_its_key() {
+    let (seen, gates, tools) = gated(&["book"]);
+    let keyed = move |turn: &Turn| Tools::new().with(tools(turn).get("book").unwrap().clone().keyed());
+    let script = script![calls([("look", json!({})), ("book", json!({}))]), text("One of two.")];
+    let world = World::new(agent().tools(keyed)).with_gates(&gates).model(script);
+    let tab = page(&world, "S1");
+    tab.send("go");
+    world.run();
+    world.restart(Sockets::Kept);
+    world.run();
+    world.open_gate("book");
+    tab.resend();
+    world.run();
+    let keys = seen.take();
+    assert!(keys.len() == 2 && keys[0] == keys[1], "{keys:?}\n{}", world.story());
+    assert_eq!(world.said()[1], "assistant: [look output-error] [book output-available] One of two.");
+    assert_eq!((tab.said(), asked(&world), rows(&world, "wk_turn")), (world.said(), 2, 2), "{}", tab.story());
+    assert_at_rest(&world);
+}
+
 // recovery 27, I12, I13: what a tool may have done is not forgotten either: it runs again with its key, and is told.
 #[test]
 fn a_keyed_call_is_kept_where_the_application_drops_the_rest() {
