@@ -2,6 +2,8 @@
 //!
 //! What must hold is checked after every commit and at rest (`rows`); here is what only the outside knows: how often tools were
 //! started, what was shown and is lost, how often the model was asked, which hooks ran.
+//!
+//! `WAKEFUL_SCRIPT=key cargo test --profile seeds --test sim crash` takes the scripts with this in their names, and every death of each.
 
 use wakeful::testkit::{Death, KillPoint, Snapshot};
 
@@ -214,6 +216,16 @@ fn judged(run: &Run, twice: bool) -> Option<Vec<String>> {
     Some(Vec::new())
 }
 
+fn wanted() -> Option<String> {
+    std::env::var("WAKEFUL_SCRIPT").ok()
+}
+
+/// The scripts that are played.
+fn scripts() -> impl Iterator<Item = usize> {
+    let wanted = wanted().unwrap_or_default();
+    (0..SCRIPTS.len()).filter(move |script| SCRIPTS[*script].name.contains(&wanted))
+}
+
 /// Every place at which a script can die, found by playing it undisturbed.
 fn places(script: usize, slow_disk: bool) -> Vec<Place> {
     let ran = live(&Run { script, kills: Vec::new(), slow_disk, late: false }, true);
@@ -233,7 +245,7 @@ fn all(runs: &[Run], least: u64, what: &str) {
         judged(run, often).unwrap_or_default()
     });
     let lived = pace.done();
-    println!("{what}: {} scripts, {}", SCRIPTS.len(), pace.said());
+    println!("{what}: {} scripts, {}", scripts().count(), pace.said());
     // One of a kind in full; of the others what fails.
     let kind =
         |text: &str| text.lines().take(2).map(|line| line.split([':', '{']).next().unwrap_or_default().to_owned()).collect::<Vec<_>>();
@@ -252,7 +264,7 @@ fn all(runs: &[Run], least: u64, what: &str) {
 #[test]
 fn a_death_at_any_point_of_any_script_leaves_a_conversation_that_goes_on() {
     let mut runs = Vec::new();
-    for script in 0..SCRIPTS.len() {
+    for script in scripts() {
         for slow_disk in [false, true] {
             for (n, place) in places(script, slow_disk).into_iter().enumerate() {
                 for death in Death::ALL {
@@ -264,7 +276,7 @@ fn a_death_at_any_point_of_any_script_leaves_a_conversation_that_goes_on() {
             }
         }
     }
-    all(&sample(runs), 5 * SCRIPTS.len() as u64, "single deaths");
+    all(&sample(runs), 5 * scripts().count() as u64, "single deaths");
 }
 
 /// Scripts short enough to die twice everywhere.
@@ -274,7 +286,7 @@ const SHORT: usize = 30;
 #[test]
 fn a_second_death_at_any_point_after_the_first_leaves_it_too() {
     let mut runs = Vec::new();
-    for script in 0..SCRIPTS.len() {
+    for script in scripts() {
         let undisturbed = live(&Run { script, kills: Vec::new(), slow_disk: false, late: false }, false);
         if undisturbed.events > SHORT {
             continue;
@@ -289,10 +301,10 @@ fn a_second_death_at_any_point_after_the_first_leaves_it_too() {
             }
         }
     }
-    all(&sample(runs), 50, "pairs of deaths");
+    all(&sample(runs), if wanted().is_some() { 0 } else { 50 }, "pairs of deaths");
 }
 
 /// All of them, or as many as a plain test run has time for.
 fn sample(runs: Vec<Run>) -> Vec<Run> {
-    if thorough() { runs } else { runs.into_iter().step_by(97).collect() }
+    if thorough() || wanted().is_some() { runs } else { runs.into_iter().step_by(97).collect() }
 }

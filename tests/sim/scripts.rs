@@ -332,6 +332,14 @@ pub const SCRIPTS: &[Script] = &[
         ..PLAIN
     },
     Script {
+        name: "a call of the page and one with a key (D10)",
+        cues: &[ASK, at(|stage| stage.open(1), Stage::answer_all)],
+        reply: |asked| after(asked, 1, &["peek", "book"]).cut_every(90),
+        calls: 2,
+        check: one_continuation,
+        ..PLAIN
+    },
+    Script {
         name: "two calls of pages, two tabs (I18)",
         cues: &[
             ASK,
@@ -538,6 +546,13 @@ pub const SCRIPTS: &[Script] = &[
         name: "not kept",
         decision: || RecoveryDecision { persist: false, ..RecoveryDecision::default() },
         reply: |asked| if asked.results > 0 { words(asked) } else { asked.calls(Reply::new(), &["quick"]) },
+        calls: 2,
+        ..PLAIN
+    },
+    Script {
+        name: "a key that is not kept",
+        decision: || RecoveryDecision { persist: false, ..RecoveryDecision::default() },
+        reply: |asked| after(asked, 1, &["book"]),
         calls: 2,
         ..PLAIN
     },
