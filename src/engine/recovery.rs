@@ -67,6 +67,15 @@ impl Partial {
     }
 }
 
+/// Why an interrupted turn gets no other attempt.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Doom {
+    /// A bound was reached.
+    Bound(Reason),
+    /// It is older than turns may go on by themselves.
+    Age,
+}
+
 impl Engine {
     /// The turn that has the slot: it runs, or waits for its next attempt.
     pub(super) fn present(&self) -> impl Iterator<Item = &Turn> {
@@ -104,16 +113,37 @@ impl Engine {
             return self.seal_unread(cx, turn);
         }
         match (fault, verdict) {
-            (Some(fault), _) if fault.ends_turn() => self.give_up(cx, turn, fault.reason(), Took::default()),
+            (Some(fault), _) if fault.ends_turn() => self.doom(cx, turn, Doom::Bound(fault.reason())),
             (_, Verdict::Go { .. }) => {
                 if !parked && self.is_too_old(cx, &turn) {
-                    return self.let_rest(cx, turn, Took::default());
+                    return self.doom(cx, turn, Doom::Age);
                 }
                 // Sockets that outlived the object still show the attempt as running (wire X7).
                 self.close_attempt(cx, &turn)?;
                 self.attempt(cx, turn, false)
             }
-            (_, Verdict::Seal { reason, .. }) => self.give_up(cx, turn, reason, Took::default()),
+            (_, Verdict::Seal { reason, .. }) => self.doom(cx, turn, Doom::Bound(reason)),
+        }
+    }
+
+    /// The turn gets no other attempt. That is on disk, and counted, before what there is of it is read: reading it may be what ends
+    /// the object.
+    fn doom(&mut self, cx: &mut Cx<'_>, mut turn: Turn, doom: Doom) -> Result<()> {
+        turn.claims = turn.claims.saturating_add(1);
+        turns::retry(cx.db, &turn)?;
+        let reply = Accumulator::new(turn.reply.as_deref().unwrap_or_default());
+        let running = self.run(cx, turn, Phase::Recovering, reply, false)?;
+        running.doom = Some(doom);
+        cx.push(Effect::Confirm(running.fence.clone()));
+        Ok(())
+    }
+
+    fn meet_doom(&mut self, cx: &mut Cx<'_>, doom: Doom) -> Result<()> {
+        let Some(running) = self.running.take() else { return Ok(()) };
+        cx.push(Effect::Cancel(running.fence.clone()));
+        match doom {
+            Doom::Bound(reason) => self.give_up(cx, running.turn, reason, Took::default()),
+            Doom::Age => self.let_rest(cx, running.turn, Took::default()),
         }
     }
 
@@ -161,7 +191,7 @@ impl Engine {
             if !calls::open(cx.db, reply)?.iter().any(|call| call.state.is_asked()) {
                 // The attempt before has had its end; this one never began.
                 let request_id = cx.rng.text(16).into();
-                return self.let_rest(cx, Turn { request_id, ..turn }, Took::default());
+                return self.doom(cx, Turn { request_id, ..turn }, Doom::Age);
             }
         }
         self.attempt(cx, turn, true)
@@ -195,6 +225,9 @@ impl Engine {
     /// Work of an earlier attempt does not end: it is tried again a little later, as often as there may be attempts (decision 38).
     pub(super) fn unstable(&mut self, cx: &mut Cx<'_>) -> Result<()> {
         let unread = |running: &mut Box<Running>| running.phase == Phase::Recovering && running.partial.is_none();
+        if let Some(doom) = self.running.as_ref().and_then(|running| running.doom) {
+            return self.meet_doom(cx, doom);
+        }
         let Some(running) = self.running.take_if(unread) else { return Ok(()) };
         let mut turn = running.turn;
         turns::drop_attempts(cx.db, &turn.id)?;
@@ -224,13 +257,16 @@ impl Engine {
     pub(super) fn recover(&mut self, cx: &mut Cx<'_>) -> Result<()> {
         let unread = |running: &&Running| running.phase == Phase::Recovering && running.partial.is_none();
         let Some(running) = self.running.as_deref().filter(unread) else { return Ok(()) };
-        let turn = running.turn.clone();
+        let (turn, doom) = (running.turn.clone(), running.doom);
         if turn.cancelled {
             return self.abandon(cx);
         }
         if !self.is_on_path(cx, &turn)? {
             // What it answered was edited away (decision 35).
             return self.skip_recovery(cx);
+        }
+        if let Some(doom) = doom {
+            return self.meet_doom(cx, doom);
         }
         let partial = self.fold(cx, &turn)?;
         if mutant!(W16) && partial.kind() == RecoveryKind::Retry && turn.attempt > 1 {

@@ -14,7 +14,7 @@ use super::{
     events::Event,
     input::{Failure, JobEvent, Prepared, TurnStatus},
     outcome::{Cx, Effect, StepResult, TurnInfo},
-    recovery::Partial,
+    recovery::{Doom, Partial},
     stream::Stream,
     take,
 };
@@ -101,6 +101,8 @@ pub(super) struct Running {
     pub(super) asks: bool,
     /// Whether events told that this attempt was scheduled: one that was waited for, when that began.
     pub(super) told: bool,
+    /// Why it is taken up to be brought to rest only.
+    pub(super) doom: Option<Doom>,
     /// Calls that were closed because nobody will answer them, as they were: the application may want something else in their place.
     pub(super) orphans: Vec<(MessageId, Part)>,
 }
@@ -277,6 +279,7 @@ impl Engine {
             partial: None,
             asks: false,
             told: false,
+            doom: None,
             orphans: Vec::new(),
         };
         Ok(self.running.insert(Box::new(running)))

@@ -129,6 +129,29 @@ fn attempts_that_die_with_all_that_was_pending_are_counted() {
     assert_at_rest(&world);
 }
 
+// I11, I25, I26: also a turn that gets no other attempt is counted before it is read, and is brought to rest unread in the end.
+#[test]
+fn a_turn_whose_end_cannot_be_read_ends_all_the_same() {
+    let one_life = agent().config(|config| config.chat_recovery.max_interrupted_attempts = Some(1));
+    let young = agent().config(|config| config.chat_recovery.max_turn_age_ms = Some(10_000));
+    for agent in [one_life, young] {
+        let (world, tab) = endless(agent, 12);
+        for _ in 0..10 {
+            world.db().fail(FaultAt::Matching("seq_to, body FROM wk_seg".into()), RESET);
+            world.restart(Sockets::Closed);
+            world.run_for(31_000);
+        }
+        world.run();
+        assert_eq!((asked(&world), turns(&world)), (1, vec!["failed recovery_error".into()]));
+        world.reconnect(&tab);
+        tab.send("and now?");
+        world.run_until(|world| asked(world) == 2);
+        world.open_gate("never");
+        world.run();
+        assert_eq!(turns(&world)[1], "completed -");
+    }
+}
+
 /// As [`assert_at_rest`], for a turn that was sealed unread.
 #[track_caller]
 fn assert_at_rest_but_for_the_log(world: &World<Custom>) {
