@@ -159,7 +159,8 @@ impl Tool {
         }
     }
 
-    /// A person has to allow each call. Nothing runs before; no timer and no alarm waits for it, unless `Config::approval_wait_ms` is set.
+    /// A person has to allow each call. Nothing runs before; no timer and no alarm waits for it, unless
+    /// [`Config::approval_wait_ms`](crate::Config::approval_wait_ms) is set.
     pub fn needs_approval(mut self) -> Self {
         self.gate = Gate::Always;
         self

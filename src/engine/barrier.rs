@@ -222,10 +222,8 @@ impl Engine {
             self.change_stored(cx, &message, |reply| {
                 lost.iter().for_each(|call| {
                     orphans.extend(reply.call(&call.call).map(|part| (message.clone(), part.clone())));
-                    reply.give_up(
-                        &call.call,
-                        if call.claims == 0 && call.state == State::Approved { repair::NOT_RUN } else { repair::INTERRUPTED },
-                    );
+                    let never_ran = call.state == State::Approved && call.claims == 0;
+                    reply.give_up(&call.call, if never_ran { repair::NOT_RUN } else { repair::INTERRUPTED });
                 });
             })?;
         }

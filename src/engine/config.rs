@@ -42,8 +42,8 @@ pub struct Config {
     /// Whether text of one network read goes out as one chunk (decision 52).
     pub coalesce_deltas: bool,
     /// Milliseconds without anything new of a model's answer after which the call is given up and the turn goes on with another;
-    /// `None` or 0 for the limits that hold anyway ([`limits::FIRST_EVENT_MS`], [`limits::NEXT_EVENT_MS`]). Needs `chat_recovery`: without
-    /// it the turn fails.
+    /// `None` or 0 for the limits that hold anyway ([`limits::FIRST_EVENT_MS`], [`limits::NEXT_EVENT_MS`]). Needs `chat_recovery`:
+    /// without it the turn fails.
     pub chat_stream_stall_timeout_ms: Option<u32>,
     /// Whether and how long a turn is put back to work after its object died, or after an error that waiting may mend.
     pub chat_recovery: ChatRecovery,

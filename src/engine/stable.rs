@@ -16,8 +16,8 @@ use crate::{
 };
 
 impl Engine {
-    /// Whether a page or a person can still answer a call, of the running answer, of one between two attempts, or of a parked one. A server tool never waits for
-    /// anybody (tools D15).
+    /// Whether a page or a person can still answer a call, of the running answer, of one between two attempts, or of a parked one. A
+    /// server tool never waits for anybody (tools D15).
     pub(super) fn has_pending_interaction(&self, cx: &Cx<'_>) -> Result<bool> {
         let parked = self.parked.iter().map(|parked| &parked.message);
         for message in self.present().filter_map(|turn| turn.reply.as_ref()).chain(parked) {
