@@ -150,10 +150,15 @@ export class Room {
     }
   }
 
+  /** The life of whoever speaks. What was on its way when the process died may be heard a moment later, but before the next is up. */
+  get #speaking() {
+    return this.life - (this.world.isUp ? 0 : 1);
+  }
+
   // The model
 
   async model(request, make) {
-    const life = this.life;
+    const life = this.#speaking;
     const texts = request.messages.map((message) => (typeof message.content === "string" ? message.content : ""));
     const asked = request.messages.flatMap((message, at) => (message.role === "user" && texts[at] !== CHECKPOINT ? [texts[at]] : []));
     if (new Set(asked).size !== asked.length) this.problems.push(`a request has a message twice: ${asked}`);
@@ -216,14 +221,14 @@ export class Room {
 
   /** A tool is at work. Its effect is done when it is heard of; the answer may never arrive. */
   async tool({ tool, input, call, key }) {
-    const life = this.life;
+    const life = this.#speaking;
     this.hits.push({ life, tool, call, key, answer: input.answer, of: input.of });
     await this.pass(`${tool} has its effect (call ${input.of})`, life);
     return { done: tool, call };
   }
 
   async hook(body) {
-    const life = this.life;
+    const life = this.#speaking;
     this.hooks.push({ life, ...body });
     await this.pass(`the response hook is told: ${body.status}`, life);
     return {};
