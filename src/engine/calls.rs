@@ -54,12 +54,10 @@ pub(super) struct StepCall {
     pub(super) parks: bool,
     /// Whether the agent or a person allowed it already.
     allowed: bool,
-    /// Whether its row is there, and only has to be moved.
-    recorded: bool,
+    /// The turn that made it, if its row is there and only has to be moved: another turn may run it, under the name it always had.
+    recorded: Option<TurnId>,
     /// Whether a person allowed it.
     approved: bool,
-    /// The turn that made it, if that was recorded: another one may run it, under the name it always had.
-    turn: Option<TurnId>,
 }
 
 impl StepCall {
@@ -74,9 +72,8 @@ impl StepCall {
             progress: Progress::Ready(input),
             parks: false,
             allowed: true,
-            recorded: true,
+            recorded: Some(call.turn.clone()),
             approved: call.approved == Some(true),
-            turn: Some(call.turn.clone()),
         }
     }
 
@@ -160,7 +157,7 @@ impl Engine {
         };
         self.put(cx, Chunk::ToolInputAvailable { call, tool: name, input, meta });
         if matches!(progress, Progress::Open) {
-            self.keep_what_is_asked(cx)?;
+            self.flush(cx)?;
         }
         self.progress(slot, progress);
         Ok(())
@@ -223,15 +220,6 @@ impl Engine {
             boot: &self.boot,
         };
         calls::insert(cx.db, &new, cx.now)
-    }
-
-    /// What a page or a person is asked is on disk with the row that takes the answer: whoever dies now leaves a question that can be
-    /// shown again, and no turn that waits for the answer to half of one.
-    fn keep_what_is_asked(&mut self, cx: &mut Cx<'_>) -> Result<()> {
-        match self.running.as_mut() {
-            Some(running) => running.stream.flush(cx),
-            None => Ok(()),
-        }
     }
 
     pub(super) fn call_broken(
@@ -327,9 +315,8 @@ impl Engine {
             progress: Progress::Announced,
             parks: false,
             allowed: false,
-            recorded: false,
+            recorded: None,
             approved: false,
-            turn: None,
         });
         Ok(call)
     }
@@ -424,7 +411,7 @@ impl Engine {
         if let Some(call) = call {
             self.put(cx, Chunk::ToolApprovalRequest { approval, call });
         }
-        self.keep_what_is_asked(cx)
+        self.flush(cx)
     }
 
     /// The predicate of a tool spoke.
@@ -440,7 +427,7 @@ impl Engine {
             (Approval::Ask, Some(tool)) => self.ask_person(cx, slot, &tool)?,
             (Approval::Allow, Some(tool)) if tool.site == Site::Client => {
                 self.await_answer(cx, slot, &tool, None)?;
-                self.keep_what_is_asked(cx)?;
+                self.flush(cx)?;
                 self.progress(slot, Progress::Open);
             }
             (Approval::Allow, _) => {
@@ -511,7 +498,7 @@ impl Engine {
             let Some(tool) = plan.tools.iter().find(|t| t.spec.name == call.name) else { continue };
             active += 1;
             started = true;
-            if call.recorded {
+            if call.recorded.is_some() {
                 // Exactly once: only the step that moves the row starts the tool.
                 if !calls::start_recorded(cx.db, &reply, &call.id, &self.boot)? {
                     return Err(Error::corrupt(format!("the approved call {} is not there to be started", call.id)));
@@ -628,7 +615,7 @@ impl Engine {
 
 /// Names a call for ever.
 fn key(turn: &Turn, call: &StepCall) -> String {
-    format!("{}/{}/{}", call.turn.as_ref().unwrap_or(&turn.id), turn.reply.as_deref().unwrap_or_default(), call.id)
+    format!("{}/{}/{}", call.recorded.as_ref().unwrap_or(&turn.id), turn.reply.as_deref().unwrap_or_default(), call.id)
 }
 
 /// Cuts a text to at most `most` bytes, at a code point.

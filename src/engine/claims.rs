@@ -487,13 +487,6 @@ impl Engine {
             entry.answered();
         }
     }
-
-    fn flush(&mut self, cx: &mut Cx<'_>) -> Result<()> {
-        match self.running.as_mut() {
-            Some(running) => running.stream.flush(cx),
-            None => Ok(()),
-        }
-    }
 }
 
 #[cfg(test)]

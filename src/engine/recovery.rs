@@ -94,7 +94,7 @@ impl Engine {
         }
         let progress = if mutant!(W5) { 0 } else { turn.progress } + streams::segments(cx.db, stream)?;
         let reply = turn.reply.clone().unwrap_or_else(|| turn.id.as_str().into());
-        let parked = calls::open(cx.db, &reply)?.iter().any(|call| call.state.is_asked());
+        let parked = calls::is_asked(cx.db, &reply)?;
         turns::drop_attempts(cx.db, &turn.id)?;
         if mutant!(W6) {
             return Ok(());
@@ -186,13 +186,10 @@ impl Engine {
 
     /// A turn has waited long enough for its next attempt; its alarm may have come late.
     pub(super) fn attempt_due(&mut self, cx: &mut Cx<'_>, turn: Turn) -> Result<()> {
-        if self.is_too_old(cx, &turn) {
-            let reply = turn.reply.as_deref().unwrap_or(&turn.id);
-            if !calls::open(cx.db, reply)?.iter().any(|call| call.state.is_asked()) {
-                // The attempt before has had its end; this one never began.
-                let request_id = cx.rng.text(16).into();
-                return self.doom(cx, Turn { request_id, ..turn }, Doom::Age);
-            }
+        if self.is_too_old(cx, &turn) && !calls::is_asked(cx.db, turn.reply.as_deref().unwrap_or(&turn.id))? {
+            // The attempt before has had its end; this one never began.
+            let request_id = cx.rng.text(16).into();
+            return self.doom(cx, Turn { request_id, ..turn }, Doom::Age);
         }
         self.attempt(cx, turn, true)
     }
@@ -258,6 +255,8 @@ impl Engine {
         let unread = |running: &&Running| running.phase == Phase::Recovering && running.partial.is_none();
         let Some(running) = self.running.as_deref().filter(unread) else { return Ok(()) };
         let (turn, doom) = (running.turn.clone(), running.doom);
+        // Whatever comes of it, nobody lacks it any more.
+        let lacking = self.clients.lacking();
         if turn.cancelled {
             return self.abandon(cx);
         }
@@ -301,7 +300,6 @@ impl Engine {
             cx.push(Effect::RecoveryHook(running.fence.clone(), running.asks, Box::new(info)));
         }
         // Who came before it was read sees it now, however long the application takes (decision 36).
-        let lacking = self.clients.lacking();
         if !lacking.is_empty() {
             cx.send(lacking, wire::transcript(&self.window(cx.db)?, false));
         }

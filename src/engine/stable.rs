@@ -21,8 +21,7 @@ impl Engine {
     pub(super) fn has_pending_interaction(&self, cx: &Cx<'_>) -> Result<bool> {
         let parked = self.parked.iter().map(|parked| &parked.message);
         for message in self.present().filter_map(|turn| turn.reply.as_ref()).chain(parked) {
-            let open = calls::open(cx.db, message)?;
-            if open.iter().any(|call| call.state.is_asked()) {
+            if calls::is_asked(cx.db, message)? {
                 return Ok(true);
             }
         }

@@ -381,6 +381,15 @@ impl Engine {
         cx.push(Effect::Observe(chunk));
     }
 
+    /// Writes the tail. What a page or a person is asked, and what they answer, is on disk with its row: a death leaves a question that
+    /// can be shown again, and no turn that waits for the answer to half of one.
+    pub(super) fn flush(&mut self, cx: &mut Cx<'_>) -> Result<()> {
+        match self.running.as_mut() {
+            Some(running) => running.stream.flush(cx),
+            None => Ok(()),
+        }
+    }
+
     /// Writes the tail if it is due, else sees to it that it will be.
     pub(super) fn flush_if_due(&mut self, cx: &mut Cx<'_>) -> Result<()> {
         let Some(running) = self.running.as_mut() else { return Ok(()) };

@@ -286,6 +286,11 @@ pub fn open(db: &dyn Sql, message: &str) -> Result<Vec<Call>> {
     db.all(select!("WHERE message_id = ?1 AND state <> 'settled' ORDER BY created_at, step, ordinal"), &[message.into()], read)
 }
 
+/// Whether a page or a person can still answer a call of a message.
+pub fn is_asked(db: &dyn Sql, message: &str) -> Result<bool> {
+    Ok(open(db, message)?.iter().any(|call| call.state.is_asked()))
+}
+
 /// Id and tool of the calls of a message that had started and whose end nobody knows; of one turn, or of all that wrote it.
 pub fn lost(db: &dyn Sql, message: &str, turn: Option<&TurnId>) -> Result<Vec<(String, String)>> {
     db.all(

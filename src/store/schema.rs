@@ -1,8 +1,8 @@
 //! The tables, as numbered migrations. A migration that shipped is never edited.
 //!
-//! Primary keys are text and tables (but `wk_notice`, which is one slot) have no rowid, so that a row costs one write. Index entries are writes too: there is one index
-//! for live turns, one that allows a single open attempt, one to find a call by its id, one for calls that may become overdue, and for
-//! submissions one by key, one for their order, and one for those that are not final.
+//! Primary keys are text and tables (but `wk_notice`, which is one slot) have no rowid, so that a row costs one write. Index entries
+//! are writes too: there is one index for live turns, one that allows a single open attempt, one to find a call by its id, one for
+//! calls that may become overdue, and for submissions one by key, one for their order, and one for those that are not final.
 
 use super::{Sql, Value};
 use crate::error::Result;

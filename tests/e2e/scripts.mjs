@@ -7,6 +7,18 @@ export const SLOW_TEXT = SLOW_DELTAS.join("");
 export const TEXT_DELTAS = ["Hello", ", ", "world"];
 export const TEXT = TEXT_DELTAS.join("");
 
+/** A call whose arguments come in these pieces, each behind the gate. */
+async function typed(call, pieces) {
+  const delta = (more, args) => call.chunk({ tool_calls: [{ index: 0, ...more, function: { ...more.function, arguments: args } }] });
+  call.head();
+  await delta({ id: "call_in", type: "function", function: { name: "calculate" } }, "");
+  for (const piece of pieces) {
+    await call.gate();
+    await delta({}, piece);
+  }
+  return call.finish("tool_calls");
+}
+
 export const SCRIPTS = {
   /** Three deltas. A gate of the argument's name stands before each, so that they come in reads of their own. */
   async text(call) {
@@ -86,32 +98,15 @@ export const SCRIPTS = {
 
   /** A tool input that streams under the gate, then the tool, then text. */
   async inputs(call) {
-    if (call.results.length === 0) {
-      const deltas = ['{"expr', 'ession":', '"1 ', "+ 1", '"}'];
-      call.head();
-      await call.chunk({ tool_calls: [{ index: 0, id: "call_in", type: "function", function: { name: "calculate", arguments: "" } }] });
-      for (const text of deltas) {
-        await call.gate();
-        await call.chunk({ tool_calls: [{ index: 0, function: { arguments: text } }] });
-      }
-      return call.finish("tool_calls");
-    }
+    if (call.results.length === 0) return typed(call, ['{"expr', 'ession":', '"1 ', "+ 1", '"}']);
     await call.say("Two.");
     return call.finish();
   },
 
   /** The input of a tool in many pieces, each behind the gate, then the tool, then text. */
   async typing(call) {
-    if (call.results.length === 0) {
-      const deltas = ['{"expression":"', ...Array.from({ length: 20 }, () => "1 + "), '1"}'];
-      call.head();
-      await call.chunk({ tool_calls: [{ index: 0, id: "call_in", type: "function", function: { name: "calculate", arguments: "" } }] });
-      for (const text of deltas) {
-        await call.gate();
-        await call.chunk({ tool_calls: [{ index: 0, function: { arguments: text } }] });
-      }
-      return call.finish("tool_calls");
-    }
+    const pieces = ['{"expression":"', ...Array.from({ length: 20 }, () => "1 + "), '1"}'];
+    if (call.results.length === 0) return typed(call, pieces);
     await call.say(TEXT);
     return call.finish();
   },

@@ -19,13 +19,16 @@ fn undecided(gates: &Gates) -> Custom {
     let gates = gates.clone();
     agent().tools(move |_| {
         let gates = gates.clone();
-        Tools::new().with(tool("check", |_, _| async { Ok(json!("checked")) }).needs_approval_when(move |_, _| {
-            let gates = gates.clone();
-            async move {
-                gates.wait("never").await;
-                Ok(Approval::Allow)
-            }
-        }))
+        let peek = Tool::client_dynamic("peek", "Peeks.", json!({ "type": "object" }));
+        Tools::new().with(peek.needs_approval_when(|_, _| async { Ok(Approval::Allow) })).with(
+            tool("check", |_, _| async { Ok(json!("checked")) }).needs_approval_when(move |_, _| {
+                let gates = gates.clone();
+                async move {
+                    gates.wait("never").await;
+                    Ok(Approval::Allow)
+                }
+            }),
+        )
     })
 }
 
@@ -52,6 +55,26 @@ fn a_question_that_was_asked_is_whole_after_a_death() {
         assert_eq!((world.said()[1].as_str(), tab.said()), (said, world.said()));
         assert_at_rest(&world);
     }
+}
+
+// I16: so is a call of the page that the agent allows while it is busy with another one.
+#[test]
+fn a_call_that_the_agent_allows_is_whole_after_a_death() {
+    let gates = Gates::default();
+    let script = script![calls([("peek", json!({ "at": "door" })), ("check", json!({}))]), text("A door.")];
+    let world = World::new(undecided(&gates)).with_gates(&gates).model(script);
+    let tab = world.connect("S1");
+    tab.send("peek");
+    world.settle();
+    die(&world);
+    world.reconnect(&tab);
+    world.run();
+    assert_parked(&world);
+    assert_eq!(world.said()[1], "assistant: [peek input-available] [check output-error]");
+    tab.tool_result("call_0", json!("a door"));
+    world.run();
+    assert_eq!((world.said()[1].as_str(), asked(&world)), ("assistant: [peek output-available] [check output-error] A door.", 2));
+    assert_at_rest(&world);
 }
 
 // I16, I20: so is the question to a person, while another call of its step is still being looked at.
@@ -132,6 +155,26 @@ fn a_call_that_runs_again_in_another_turn_keeps_its_key() {
     assert!(keys.len() == 2 && keys[0] == keys[1], "{keys:?}\n{}", world.story());
     assert_eq!(world.said()[1], "assistant: [look output-error] [book output-available] One of two.");
     assert_eq!((tab.said(), asked(&world), rows(&world, "wk_turn")), (world.said(), 2, 2), "{}", tab.story());
+    assert_at_rest(&world);
+}
+
+// decision 47; I13: where the conversation goes on without it, the model reads that it was interrupted, not that it never ran.
+#[test]
+fn a_call_that_would_have_run_again_is_told_as_interrupted() {
+    let (seen, gates, tools) = gated(&["book"]);
+    let keyed = move |turn: &Turn| Tools::new().with(tools(turn).get("book").unwrap().clone().keyed().on_ambiguous(Ambiguous::Ask));
+    let both = || calls([("look", json!({})), ("book", json!({}))]);
+    let world = World::new(agent().tools(keyed)).with_gates(&gates).model(script![both(), text("New.")]);
+    let tab = page(&world, "S1");
+    tab.send("go");
+    world.run();
+    world.restart(Sockets::Kept);
+    world.run();
+    tab.send("never mind");
+    world.run();
+    let told = parts(&world, 1).into_iter().find(|part| part["toolCallId"] == "call_1").unwrap();
+    assert_eq!((&told["state"], &told["errorText"]), (&json!("output-error"), &json!(INTERRUPTED)));
+    assert_eq!((seen.take().len(), asked(&world), tab.said()), (1, 2, world.said()));
     assert_at_rest(&world);
 }
 

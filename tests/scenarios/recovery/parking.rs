@@ -298,6 +298,7 @@ fn a_turn_that_waits_for_a_page_is_taken_up_only_to_park() {
 #[derive(Clone)]
 struct Asker {
     stall_ms: Option<u32>,
+    max_age_ms: Option<u32>,
 }
 
 impl Agent for Asker {
@@ -307,7 +308,7 @@ impl Agent for Asker {
 
     fn config(&self) -> Config {
         // Whatever a turn writes after its first interruption is too much, where bounds bind.
-        let chat_recovery = ChatRecovery { max_recovery_work: Some(0), ..ChatRecovery::default() };
+        let chat_recovery = ChatRecovery { max_recovery_work: Some(0), max_turn_age_ms: self.max_age_ms, ..ChatRecovery::default() };
         Config { chat_stream_stall_timeout_ms: self.stall_ms, chat_recovery, ..Config::default() }
     }
 
@@ -318,7 +319,7 @@ impl Agent for Asker {
 
 /// A world whose model said nothing more in the middle of its second call, when the page had its first, and its tab.
 fn silent_behind_a_call(stall_ms: Option<u32>) -> (World<Asker>, Client) {
-    let world = World::new(Asker { stall_ms });
+    let world = World::new(Asker { stall_ms, max_age_ms: None });
     let tab = world.connect("S1");
     tab.send("ask me two questions");
     silence_at_the_second_call(&world, &tab);
@@ -366,7 +367,7 @@ fn a_call_of_the_page_outlives_the_silence_of_its_model() {
 // I15: what waits for a page costs nothing and no bound ends it, also where its model falls silent for the second time.
 #[test]
 fn no_bound_ends_a_turn_whose_model_falls_silent_behind_a_call() {
-    let world = World::new(Asker { stall_ms: Some(2_000) });
+    let world = World::new(Asker { stall_ms: Some(2_000), max_age_ms: None });
     let tab = world.connect("S1");
     tab.send("ask me two questions");
     world.run_until(|_| !tab.of_type("cf_agent_use_chat_response").is_empty());
@@ -384,6 +385,8 @@ fn no_bound_ends_a_turn_whose_model_falls_silent_behind_a_call() {
 fn a_page_may_answer_while_its_turn_waits_for_a_provider() {
     let (world, tab) = silent_behind_a_call(None);
     world.run_until(|world| !world.events_named("chat:recovery:scheduled").is_empty());
+    let handle = world.handle();
+    assert!(world.block_on(async move { handle.has_pending_interaction().await }).unwrap(), "recovery 124: it is still asked");
     tab.tool_result(&tab.open_calls()[0], json!("Ann"));
     world.run();
     let said = "assistant: I will do these side by side. [ask_person output-available] [ask_person output-error]";
@@ -391,4 +394,21 @@ fn a_page_may_answer_while_its_turn_waits_for_a_provider() {
     assert_eq!(incidents(&world)[..3], ["detected", "attempt", "scheduled"]);
     assert!(world.events_named("continuation:held").is_empty(), "it goes on by itself");
     assert_eq!(tab.said(), world.said(), "{}", tab.story());
+}
+
+// I15, I29: nobody is in a hurry where a page is asked: not when its model falls silent, not when the next attempt is due.
+#[test]
+fn age_ends_no_turn_whose_model_falls_silent_behind_a_call() {
+    for late in [0, 7_200_000] {
+        let world = World::new(Asker { stall_ms: None, max_age_ms: Some(if late == 0 { 1_000 } else { 3_600_000 }) });
+        let tab = world.connect("S1");
+        tab.send("ask me two questions");
+        silence_at_the_second_call(&world, &tab);
+        world.run_until(|world| !incidents(world).is_empty());
+        world.clock().skew(late);
+        world.run();
+        assert_parked(&world);
+        assert_eq!((tab.open_calls().len(), incidents(&world).last().map(String::as_str)), (1, Some("skipped")), "{late}");
+        assert_eq!(fields(&world, "chat:recovery:skipped", "reason"), ["awaiting_client_interaction"], "{late}");
+    }
 }

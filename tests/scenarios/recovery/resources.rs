@@ -250,6 +250,7 @@ fn a_conversation_that_cannot_be_stored_can_be_read() {
     assert_eq!(tab.terminals(&id).iter().map(|end| end["body"].clone()).collect::<Vec<_>>(), [json!(told)]);
     tab.clear();
     world.run_for(1_000);
+    assert_eq!(tab.said()[..1], shown[..1], "who cleared its own screen gets it back");
     assert_eq!((world.get_messages().len(), turns(&world), asked(&world)), (1, vec!["running -".into()], 1));
     world.db().heal();
     world.ring();
