@@ -61,7 +61,9 @@ fn a_question_that_was_asked_is_whole_after_a_death() {
 #[test]
 fn a_call_that_the_agent_allows_is_whole_after_a_death() {
     let gates = Gates::default();
-    let script = script![calls([("peek", json!({ "at": "door" })), ("check", json!({}))]), text("A door.")];
+    // A segment is full before the arguments are complete.
+    let begun = text_deltas(&["I ", "will ", "look ", "there."]).call("peek", json!({ "at": "door" })).call("check", json!({}));
+    let script = script![begun, text("A door.")];
     let world = World::new(undecided(&gates)).with_gates(&gates).model(script);
     let tab = world.connect("S1");
     tab.send("peek");
@@ -70,10 +72,11 @@ fn a_call_that_the_agent_allows_is_whole_after_a_death() {
     world.reconnect(&tab);
     world.run();
     assert_parked(&world);
-    assert_eq!(world.said()[1], "assistant: [peek input-available] [check output-error]");
+    assert_eq!(world.said()[1], "assistant: I will look there. [peek input-available] [check output-error]");
     tab.tool_result("call_0", json!("a door"));
     world.run();
-    assert_eq!((world.said()[1].as_str(), asked(&world)), ("assistant: [peek output-available] [check output-error] A door.", 2));
+    let said = "assistant: I will look there. [peek output-available] [check output-error] A door.";
+    assert_eq!((world.said()[1].as_str(), asked(&world)), (said, 2));
     assert_at_rest(&world);
 }
 
